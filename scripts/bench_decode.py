@@ -149,9 +149,9 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
 
 def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     """Return a function that calls CTranslate2 as its documentation shows, with our tokenizer."""
-    from mtcli.translate.backends.ctranslate2 import BATCH_TOKENS, Engine
+    from mtcli.translate.backends.ctranslate2 import BATCH_TOKENS, CTranslate2Backend
 
-    engine = Engine(args.model, "cpu")
+    engine = CTranslate2Backend(args.model, "cpu")
     src_tokens = engine.tokenizer.src_vocabulary
     tgt_ids = {token: token_id for token_id, token in enumerate(engine.tokenizer.tgt_vocabulary)}
 

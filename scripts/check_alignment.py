@@ -19,9 +19,9 @@ from ibm_model1 import sure_translations
 
 from mtcli.corpus import demo
 from mtcli.translate.alignment import Weights, align
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.backends.pytorch_attention import cross_attention
-from mtcli.translate.translation import Links
+from mtcli.translate.backends.pytorch import PyTorchBackend, cross_attention
+from mtcli.translate.translation import Candidate, Links
+from mtcli.translate.windows import Source
 
 MIN_PROBABILITY = 0.5
 
@@ -47,18 +47,20 @@ def sure_links(src: str, tgt: str, sure: set[tuple[str, str]]) -> Iterator[tuple
                 yield src_index, tgt_index
 
 
-def links_of_layer(translator: Translator, pairs: Pairs, layer: int) -> list[Links]:
+def links_of_layer(backend: PyTorchBackend, pairs: Pairs, layer: int) -> list[Links]:
     """Return the alignment of each pair by one decoder layer."""
 
-    def weights(src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
-        return list(cross_attention(translator.model, src, tgt, layer=layer).numpy())
+    def weights(sources: Sequence[Source], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+        return list(cross_attention(backend.model, [source.ids for source in sources], tgt, layer=layer).numpy())
 
-    tokenizer = translator.tokenizer
+    tokenizer = backend.tokenizer
     found = []
     for src, tgt in pairs:
-        src_ids = tokenizer.encode_src([src])
-        tgt_ids = tokenizer.encode_tgt([tgt])
-        found += align(tokenizer, [src], src_ids, [[tgt]], [tgt_ids], weights)[0]
+        (src_ids,) = tokenizer.encode_src([src])
+        (tgt_ids,) = tokenizer.encode_tgt([tgt])
+        candidates = [[Candidate(tgt, 0.0, 0.0, tuple(tgt_ids))]]
+        ((aligned,),) = align(tokenizer, [Source(0, src, src_ids)], candidates, weights)
+        found.append(aligned.alignment)
     return found
 
 
@@ -76,9 +78,9 @@ def main() -> int:
     sure = sure_translations([src.split() for src, _ in train], [tgt.split() for _, tgt in train], MIN_PROBABILITY)
     expected = [list(sure_links(src, tgt, sure)) for src, tgt in test]
     total = sum(map(len, expected))
-    translator, _, _ = Translator.load(given.model, torch.device("cpu"))
-    for layer in range(len(translator.model.decoder)):
-        links = links_of_layer(translator, test, layer)
+    backend, _, _ = PyTorchBackend.load(given.model, torch.device("cpu"))
+    for layer in range(len(backend.model.decoder)):
+        links = links_of_layer(backend, test, layer)
         found = sum(len(set(wanted) & set(own)) for wanted, own in zip(expected, links, strict=True))
         print(f"decoder layer {layer + 1}: {found / total:.1%} of {total:,} links")
     return 0

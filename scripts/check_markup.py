@@ -51,9 +51,9 @@ from mtcli.documents.markup.marks import shape_of
 from mtcli.documents.markup.sentences import translate_inline
 from mtcli.evaluation.metrics import score
 from mtcli.text.placeholders import protected_of
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95
@@ -128,7 +128,7 @@ def faults_of(source: Inline, translation: Inline) -> list[str]:
     return faults
 
 
-def check_lines(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+def check_lines(arguments: argparse.Namespace, translator: Translator, options: Options) -> bool:
     """Translate generated segments; return True if all is well."""
     lines = arguments.sources.read_text().splitlines()
     references = arguments.references.read_text().splitlines()
@@ -220,7 +220,7 @@ def sentences_of_grammar(seed: int | None) -> list[str]:
     return new[:1000]
 
 
-def check_places(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+def check_places(arguments: argparse.Namespace, translator: Translator, options: Options) -> bool:
     """Check the tags around known phrases of the demo; return True if enough of them are at their place."""
     known = phrases()
     sources = []
@@ -232,7 +232,7 @@ def check_places(arguments: argparse.Namespace, translator: LineTranslator, opti
     return count_places(sources, wanted, translator, options)
 
 
-def check_words(arguments: argparse.Namespace, translator: LineTranslator, options: Options) -> bool:
+def check_words(arguments: argparse.Namespace, translator: Translator, options: Options) -> bool:
     """Check the tags around words with a sure translation; return True if enough of them are at their place."""
     src, tgt = ([line.split() for line in path.read_text().splitlines()] for path in arguments.train)
     of_word: dict[str, list[str]] = defaultdict(list)
@@ -251,9 +251,7 @@ def check_words(arguments: argparse.Namespace, translator: LineTranslator, optio
     return count_places(sources, wanted, translator, options)
 
 
-def count_places(
-    sources: Sequence[Inline], wanted: Sequence[str], translator: LineTranslator, options: Options
-) -> bool:
+def count_places(sources: Sequence[Inline], wanted: Sequence[str], translator: Translator, options: Options) -> bool:
     """Translate sentences with one pair of tags each, and count the tags that are around the wanted text.
 
     Args:
@@ -293,7 +291,7 @@ def count_places(
 NAME = re.compile(r"\b(?!Hello|Hola)[A-Z][a-z]{2,}\b")
 
 
-def check_names(translator: LineTranslator, options: Options) -> bool:
+def check_names(translator: Translator, options: Options) -> bool:
     """Count the translations with placeholders that equal those of the corpus; return True if none has a fault."""
     sources = []
     wanted = []

@@ -26,20 +26,22 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from check_documents import files_by_type, options_of
 from markdown_it import MarkdownIt
 
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.text.tokenizer.learning import train_tokenizer
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.loading import load
-from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Source
 
 INLINE = frozenset(
     {"a", "abbr", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img"}
@@ -58,23 +60,23 @@ INVENTED = (
 Outline = Any
 
 
-class Stub:
-    """A translator that needs no model."""
+class Rule(Backend):
+    """Translates by a rule, without a model."""
 
     aligns = False
-    longest_src = 10_000
-    tokenizer = SimpleNamespace(
-        tags=(), has_placeholders=False, encode_src=lambda texts: [list(text) for text in texts]
-    )
 
     def __init__(self, rule: Callable[[str, random.Random], str]):
+        super().__init__(train_tokenizer([("one two three.", "eins zwei drei.")]), longest_src=10_000)
         self.rule = rule
         self.random = random.Random(1)
 
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
-        """See `LineTranslator.translate`."""
-        for line in lines:
-            yield Translation(line, (Candidate(self.rule(line, self.random), 0.0, 0.0),))
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
+        return 100_000
+
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
+        return [[Candidate(self.rule(source.line, self.random), 0.0, 0.0)] for source in sources]
 
 
 def dropped(line: str, rng: random.Random) -> str:
@@ -118,7 +120,7 @@ def main() -> int:
     parser.add_argument("--most-bytes", type=int, default=200_000, help="larger files are skipped")
     parser.add_argument("--model", type=Path, help="a run; only it is used")
     given = parser.parse_args()
-    translators = {name: (cast(LineTranslator, Stub(rule)), Options()) for name, rule in STUBS.items()}
+    translators = {name: (Translator(Rule(rule)), Options()) for name, rule in STUBS.items()}
     if given.model:
         translator, options, _ = load(given.model, engine="auto")
         translators = {"model": (translator, options)}
@@ -161,7 +163,7 @@ def emptied(content: bytes) -> bytes:
     return str(catalogue).encode()
 
 
-def check(path: Path, content: bytes, outline: Outline, translator: LineTranslator, options: Options) -> str:
+def check(path: Path, content: bytes, outline: Outline, translator: Translator, options: Options) -> str:
     """Translate a file. Return what happened, and print what is wrong."""
     name = str(path)
     try:

@@ -45,9 +45,10 @@ from mtcli.terms.invented import TermInventor, places_of, translations
 from mtcli.terms.terms import Match, Term, Terms, uses
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.loading import load, load_with_pytorch
 from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translator import Translator
 
 MOST_TERMS = 2
 """Terms of a line, at most."""
@@ -80,7 +81,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    translator, options, _ = Translator.load(arguments.model, torch.device("cpu"))
+    backend, options, _ = load_with_pytorch([arguments.model], "cpu")
+    translator = Translator(backend)
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
     config = load_config(arguments.model / "config.toml")
@@ -96,21 +98,21 @@ def main() -> int:
     hard = translated(translator, pairs, translator.with_terms(options, terms, "hard"))
     print("lines with terms        used      BLEU")
     show("without terms", plain, plain, pairs)
-    if translator.trained_with_terms:
+    if backend.trained_with_terms:
         for mode in ("soft", "auto"):
             show(mode, translated(translator, pairs, translator.with_terms(options, terms, mode)), plain, pairs)
     show("hard", hard, plain, pairs)
     if arguments.baseline:
-        baseline, baseline_options, _ = Translator.load(arguments.baseline, torch.device("cpu"))
+        baseline, baseline_options, _ = load(arguments.baseline, "cpu", "torch")
         others = translated(baseline, pairs, baseline.with_terms(baseline_options, terms, "hard"))
         show("hard, baseline", others, plain, pairs)
         print("all lines without terms")
         ours = translated(translator, test, options)
         show("baseline", translated(baseline, test, baseline_options), ours, test)
         show("this model", ours, ours, test)
-    if not translator.trained_with_terms:
+    if not backend.trained_with_terms:
         return int(share_used(hard) < 1)
-    print(f"tokens of invented translations that are copied: {share_copied(translator, annotator, test):.1%}")
+    print(f"tokens of invented translations that are copied: {share_copied(backend, annotator, test):.1%}")
     ratios = speed_ratios(translator, [src for src, _ in pairs], options, terms, arguments.rounds)
     print(
         f"speed with soft terms: {statistics.median(ratios):.3f} of that without ({min(ratios):.3f}–{max(ratios):.3f})"
@@ -139,13 +141,13 @@ def held_out_terms(
     return found
 
 
-def share_copied(translator: Translator, annotator: TermAnnotator, test: Sequence[Pair]) -> float:
+def share_copied(backend: PyTorchBackend, annotator: TermAnnotator, test: Sequence[Pair]) -> float:
     """Return how often the model predicts the next token of an invented translation after its first one.
 
     All terms of the test pairs are annotated with random tokens. The target with these tokens is given up to each of
     them, so a model that has learnt to copy predicts nearly all.
     """
-    tokenizer = translator.tokenizer
+    tokenizer = backend.tokenizer
     inventor = TermInventor(tokenizer, seed=1, share=1)
     sources = tokenizer.encode_annotated([src for src, _ in test], [annotator.terms(pair) for pair in test])
     targets = tokenizer.encode_tgt([tgt for _, tgt in test])
@@ -155,7 +157,7 @@ def share_copied(translator: Translator, annotator: TermAnnotator, test: Sequenc
         new_src, new_tgt = inventor.replaced(src, tgt)
         batch = Batch.of([new_src], [new_tgt])
         with torch.inference_mode():
-            predicted = translator.model(batch.src, batch.tgt_in).argmax(dim=-1)[0].tolist()
+            predicted = backend.model(batch.src, batch.tgt_in).argmax(dim=-1)[0].tolist()
         for start, end in translations(new_src):
             places = places_of(new_src[start:end], new_tgt)
             if len(places) != 1:
@@ -172,7 +174,7 @@ def key(source: str, target: str) -> Key:
 
 
 def translated(
-    translator: LineTranslator, pairs: Sequence[Pair], options: Options, *, used_only: bool = False
+    translator: Translator, pairs: Sequence[Pair], options: Options, *, used_only: bool = False
 ) -> list[Translation]:
     """Translate the sources of pairs.
 
@@ -205,7 +207,7 @@ def show(name: str, system: Sequence[Translation], other: Sequence[Translation],
 
 
 def speed_ratios(
-    translator: LineTranslator, lines: Sequence[str], options: Options, terms: Terms, rounds: int
+    translator: Translator, lines: Sequence[str], options: Options, terms: Terms, rounds: int
 ) -> list[float]:
     """Return the CPU time without terms divided by that with soft terms, of several rounds."""
     soft = translator.with_terms(options, terms, "soft")

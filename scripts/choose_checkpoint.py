@@ -26,9 +26,10 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from mtcli.config.scores import combined_score
 from mtcli.storage import checkpoint, model_file
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority", "combined")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)
@@ -77,22 +78,22 @@ def measure(run: Path, valid: Path, test: Path, output: Path) -> None:
     for name, members in candidates.items():
         model, info, tokenizer = model_file.load_model(members[-1])
         model_file.set_parameters(model, model_file.mean_parameters(members), members[0])
-        translator = Translator(model.eval(), tokenizer, info.longest_src)
-        models[name] = measure_model(translator, Options.of(info.decode), valid_pairs, test_pairs)
+        backend = PyTorchBackend(model.eval(), tokenizer, info.longest_src)
+        models[name] = measure_model(backend, Options.of(info.decode), valid_pairs, test_pairs)
         print(name, flush=True)
     output.write_text(json.dumps({"valid": valid_pairs, "test": test_pairs, "models": models}))
 
 
 def measure_model(
-    translator: Translator, options: Options, valid: list[list[str]], test: list[list[str]]
+    backend: PyTorchBackend, options: Options, valid: list[list[str]], test: list[list[str]]
 ) -> dict[str, Any]:
     """Return the loss (nats, tokens) of each validation pair, and the translations."""
     greedy = replace(options, beam_size=1)
-    scored = likelihoods(translator, ((src, tgt) for src, tgt in valid), quiet=True)
+    scored = likelihoods(backend, ((src, tgt) for src, tgt in valid), quiet=True)
 
     def translate(pairs: list[list[str]], how: Options) -> list[str]:
         sources = [src for src, _ in pairs]
-        return [found.text for found in translator.translate(sources, how, warn=False, quiet=True)]
+        return [found.text for found in Translator(backend).translate(sources, how, warn=False, quiet=True)]
 
     return {
         "loss": [[-one.log_prob, one.tokens] for one in scored if one is not None],

@@ -7,10 +7,10 @@ from typing import Any
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.drafts import Draft
-from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options, Translation
-from mtcli.translate.windows import Window
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Source
 
 READ = ReadOptions("in.txt", "en", "de")
 
@@ -20,19 +20,26 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer([("one two three.", "eins zwei drei.")] * 3)
 
 
-class ByRule(LineTranslator):
+class Rule(Backend):
+    """Translates each line by a function."""
+
+    def __init__(self, rule: Callable[[str], str], longest_src: int):
+        super().__init__(tokenizer(), longest_src)
+        self.rule = rule
+
+    def max_batch_tokens(self, options: Options) -> int:
+        return 1000
+
+    def search(self, sources: Sequence[Source], options: Options) -> Any:
+        return [[Candidate(self.rule(source.line), 0.0, 0.0)] for source in sources]
+
+
+class ByRule(Translator):
     """Translates each line by a function, and records the lines."""
 
     def __init__(self, rule: Callable[[str], str], longest_src: int = 10_000):
-        super().__init__(tokenizer(), longest_src)
-        self.rule = rule
+        super().__init__(Rule(rule, longest_src))
         self.lines: list[str] = []
-
-    def _budget(self, options: Options) -> int:
-        return 1000
-
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
-        return [[Draft(self.rule(window.lines[row]), (), 0.0, penalty=1)] for row in rows]
 
     def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
         for translation in super().translate(lines, options, **{**how, "warn": False, "quiet": True}):

@@ -12,7 +12,8 @@ ALLOWED = "allowed"
 
 def wait_for_permission() -> None:
     """Let translations in this process print `begun`, and continue when the file `ALLOWED` exists."""
-    from mtcli.translate.backends.pytorch import Translator
+
+    from mtcli.translate.translator import Translator
 
     translate = Translator.translate
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig
@@ -18,7 +18,6 @@ from mtcli.report.plan import count_parameters
 from mtcli.storage import model_file
 from mtcli.storage.model_file import load_model, parameters
 from mtcli.storage.tensors import to_bytes
-from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.translation import Options
 
 FORMULAS = {
@@ -55,27 +54,27 @@ def test_the_output_bias_is_added_to_every_logit_and_counted() -> None:
     assert count_parameters(config, 9, 9, joint=True) == count
 
 
-def with_bias(activation: str) -> Translator:
+def with_bias(activation: str) -> TorchTranslator:
     return toy(activation=activation, bias=True)
 
 
 @pytest.mark.parametrize("activation", ["swish", "gelu"])
 def test_explain_shows_the_formula_and_the_numbers(activation: str) -> None:
-    found = explain(with_bias(activation), "one red dog.", Options(beam_size=2, max_length=6))
+    found = explain(with_bias(activation).backend, "one red dog.", Options(beam_size=2, max_length=6))
     by_key = {stage.key: stage for stage in stages(found, 0, 0)}
     inner, output = by_key["encoder.1.ffn.inner"], by_key["encoder.1.ffn.output"]
     symbol = {"swish": "σ", "gelu": "Φ"}[activation]
     assert inner.formula == f"u · {symbol}(u), u = x W_1 + b_1"
     assert output.formula == f"FFN(x) = (u · {symbol}(u)) W_2 + b_2"
     assert by_key["logits"].formula == "logits = h E^T + b, p = softmax(logits)"
-    network = found.translator.model.encoder[0].feed_forward
+    network = found.backend.model.encoder[0].feed_forward
     assert isinstance(network, FeedForward)
     u = found.recording.output(network.w_1)[0]
     torch.testing.assert_close(FORMULAS[activation](u), inner.values)
 
 
 def test_explain_shows_the_papers_formula_for_relu() -> None:
-    found = explain(toy(), "one red dog.", Options(beam_size=2, max_length=6))
+    found = explain(toy().backend, "one red dog.", Options(beam_size=2, max_length=6))
     formulas = {stage.key: stage.formula for stage in stages(found, 0, 0)}
     assert formulas["encoder.1.ffn.inner"] == "max(0, x W_1 + b_1)"
     assert formulas["decoder.1.ffn.output"] == "FFN(x) = max(0, x W_1 + b_1) W_2 + b_2"

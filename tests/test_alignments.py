@@ -16,8 +16,9 @@ from mtcli import cli
 from mtcli.explain.explanation import explain
 from mtcli.text.words import character_spans
 from mtcli.translate.alignment import align, alignment_layer, link, words_of_tokens
-from mtcli.translate.backends.pytorch_attention import cross_attention
-from mtcli.translate.translation import Options, pharaoh
+from mtcli.translate.backends.pytorch import cross_attention
+from mtcli.translate.translation import Candidate, Options, pharaoh
+from mtcli.translate.windows import Source
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 
@@ -122,7 +123,7 @@ def test_other_lines_of_the_batch_have_no_influence() -> None:
 
 
 def test_weights_equal_those_of_explain() -> None:
-    found = explain(toy(), LINES[0], options())
+    found = explain(toy().backend, LINES[0], options())
     for layer, expected in enumerate(found.weights("cross")):
         weights = cross_attention(toy().model, [found.src_ids[:-1]], [found.tgt_ids[:-1]], layer=layer)
         torch.testing.assert_close(weights[0], expected.mean(dim=0))
@@ -136,8 +137,9 @@ def test_the_layer_of_the_alignment() -> None:
 
 def test_an_empty_translation_has_no_links() -> None:
     translator = toy()
-    ids = translator.tokenizer.encode_src(["one"])
-    assert align(translator.tokenizer, ["one"], ids, [[""]], [[[]]], translator._cross_attention) == [[()]]
+    (ids,) = translator.tokenizer.encode_src(["one"])
+    empty = [[Candidate("", 0.0, 0.0)]]
+    assert align(translator.tokenizer, [Source(0, "one", ids)], empty, translator.backend.cross_attention) == empty
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from marian import lines, marian_folder
 from test_export import save_run
-from toy import PAIRS, toy
+from toy import PAIRS, TorchTranslator, toy
 
 from mtcli.errors import UsageError
 from mtcli.exchange import argos, sentencepiece_model
@@ -22,7 +22,8 @@ from mtcli.report.info import summary
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.translator import Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")
@@ -108,7 +109,7 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
     ours = toy()
     installed = argos.Installed(argos.install(exported / f"{NAME}.argosmodel", tmp_path), ours.tokenizer, 64)
     sources = [src for src, _ in PAIRS[::5]] + ["日本 dog.", "one  red dog"]
-    found = [translation.text for translation in installed.translate(sources, argos.SEARCH, warn=False)]
+    found = [translation.text for translation in Translator(installed).translate(sources, argos.SEARCH, warn=False)]
     assert found == translations(ours, sources)
     parity = json.loads((exported / "parity.json").read_text())
     assert (parity["equal"], parity["sentences"], parity["length_penalty"]) == (72, 72, 0.2)
@@ -120,7 +121,7 @@ def test_an_empty_hypothesis_takes_no_place_in_the_beam(tmp_path: Path) -> None:
     model = copy.deepcopy(toy(bias=True).model)
     with torch.no_grad():
         model.output.bias[EOS] += 6
-    ours = Translator(model, toy(bias=True).tokenizer, longest_src=64)
+    ours = TorchTranslator(model, toy(bias=True).tokenizer, longest_src=64)
     found = export(save_run(tmp_path / "run", ours), "argos", tmp_path / "out")
     assert found is not None
     assert (found.equal, found.sentences) == (72, 72)
@@ -174,7 +175,7 @@ def test_an_imported_model_keeps_its_sentencepiece_model(tmp_path: Path) -> None
     assert export(model, "argos", tmp_path / "out") is None  # it has no pairs to compare on
     installed = argos.install(tmp_path / "out" / f"{NAME}.argosmodel", tmp_path)
     assert (installed / "sentencepiece.model").read_bytes() == (origin / "source.spm").read_bytes()
-    ours = Translator.load(model, "cpu")[0]
+    ours = PyTorchBackend.load(model, "cpu")[0]
     pairs = [(line, line) for line in lines(200)]
     sentencepiece_model.check((origin / "source.spm").read_bytes(), ours.tokenizer, pairs)
 

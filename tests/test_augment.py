@@ -78,7 +78,7 @@ def test_every_line_is_written_or_counted(tmp_path: Path) -> None:
 
 def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
     lines = [*SOURCES[:3], " ".join(["cat"] * (MAX_LINE_TOKENS + 1))]
-    models = replace(MODELS, scorer=toy())
+    models = replace(MODELS, scorer=toy().backend)
     report = run(text_file(tmp_path, lines), tmp_path / "out.tsv", Synthesis(), models)
     assert report.dropped["too many tokens in the text"] == 1
     assert report.written + report.dropped.total() == len(lines)
@@ -87,7 +87,7 @@ def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
 def test_a_translation_that_the_scorer_cannot_score_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LINE_TOKENS", 40)
     long_translation = " ".join(["gato"] * 50)
-    models = replace(MODELS, scorer=toy())
+    models = replace(MODELS, scorer=toy().backend)
     assert models.fits(SOURCES[0])
     assert not models.fits(SOURCES[0], long_translation)
 
@@ -229,12 +229,12 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
 
 
 def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:
-    models = replace(MODELS, scorer=toy())
+    models = replace(MODELS, scorer=toy().backend)
     run(text_file(tmp_path, SOURCES[:8]), tmp_path / "out.jsonl", Synthesis(forward=True), models)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     pairs = [(record["translation"]["en"], record["translation"]["es"]) for record in records]
-    ours = [found.mean for found in likelihoods(toy(), pairs) if found]
-    reverse = [found.mean for found in likelihoods(toy(), [(tgt, src) for src, tgt in pairs]) if found]
+    ours = [found.mean for found in likelihoods(toy().backend, pairs) if found]
+    reverse = [found.mean for found in likelihoods(toy().backend, [(tgt, src) for src, tgt in pairs]) if found]
     assert [record["log_prob"] for record in records] == pytest.approx(ours, abs=1e-3)
     assert [record["reverse_log_prob"] for record in records] == pytest.approx(reverse, abs=1e-5)
     for record in records:

@@ -21,7 +21,7 @@ from mtcli.storage.tensors import Tensors, read_tensors
 from mtcli.training import averaging, validation
 from mtcli.training.averaging import average_run
 from mtcli.training.evaluator import Evaluator
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 
 Train = Callable[..., Path]
 
@@ -234,9 +234,9 @@ def test_a_mean_that_is_published_is_scored_on_the_test_pairs(
     found: list[Tensors] = []
     score_test = validation.score_test
 
-    def noted(translator: Translator, *more: object) -> validation.TestScores:
-        found.append({name: tensor.clone() for name, tensor in parameters(translator.model).items()})
-        return score_test(translator, *more)  # type: ignore[arg-type]
+    def noted(backend: PyTorchBackend, *more: object) -> validation.TestScores:
+        found.append({name: tensor.clone() for name, tensor in parameters(backend.model).items()})
+        return score_test(backend, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(validation, "score_test", noted)
     scored(+1.0)

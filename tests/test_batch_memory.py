@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import toy
+from toy import TorchTranslator, toy
 
 from mtcli.cli import entry
 from mtcli.config.schema import ModelConfig
@@ -16,9 +16,8 @@ from mtcli.model.precision import decodes_in_bf16
 from mtcli.terms.terms import parse_terms
 from mtcli.translate import scoring
 from mtcli.translate.backends import pytorch
-from mtcli.translate.backends.batch_memory import SearchMemory
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.line_translator import ROW_OVERHEAD
+from mtcli.translate.backends.backend import ROW_OVERHEAD
+from mtcli.translate.backends.pytorch import PyTorchBackend, SearchMemory
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
@@ -55,27 +54,27 @@ def test_every_batch_of_the_budget_fits(beam_size: int, extra: int) -> None:
     )
 
 
-def on_fake_cuda(translator: Translator, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    monkeypatch.setattr(translator, "device", torch.device("cuda"))
+def on_fake_cuda(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(translator.backend, "device", torch.device("cuda"))
     monkeypatch.setattr(pytorch, "free_cuda_memory", lambda device: free)
 
 
 def test_the_budget_follows_the_free_memory_the_beam_and_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     on_fake_cuda(translator, monkeypatch, GIGABYTE)
     beam = Options(beam_size=4, max_length=2000, precision="fp32")
-    budget = translator._budget(beam)
-    assert translator._budget(replace(beam, beam_size=8)) == pytest.approx(budget / 2, rel=0.1)
-    assert translator._budget(replace(beam, sample=True)) == pytest.approx(budget * 4, rel=0.1)
-    assert translator._budget(replace(beam, precision="bf16")) > 1.5 * budget
+    budget = translator.backend.max_batch_tokens(beam)
+    assert translator.backend.max_batch_tokens(replace(beam, beam_size=8)) == pytest.approx(budget / 2, rel=0.1)
+    assert translator.backend.max_batch_tokens(replace(beam, sample=True)) == pytest.approx(budget * 4, rel=0.1)
+    assert translator.backend.max_batch_tokens(replace(beam, precision="bf16")) > 1.5 * budget
     on_fake_cuda(translator, monkeypatch, 2 * GIGABYTE)
-    assert translator._budget(beam) == pytest.approx(2 * budget, rel=1e-3)
+    assert translator.backend.max_batch_tokens(beam) == pytest.approx(2 * budget, rel=1e-3)
 
 
-def limit_rows(translator: Translator, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+def limit_rows(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Let searches of more than `most` rows run out of memory, and return the rows of each search."""
     seen = []
-    search = translator.search
+    search = translator.backend.search_ids
 
     def limited(ids: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> Any:
         seen.append(len(ids))
@@ -83,13 +82,13 @@ def limit_rows(translator: Translator, monkeypatch: pytest.MonkeyPatch, most: in
             raise torch.OutOfMemoryError
         return search(ids, *args, **kwargs)
 
-    monkeypatch.setattr(translator, "search", limited)
+    monkeypatch.setattr(translator.backend, "search_ids", limited)
     return seen
 
 
 @pytest.mark.parametrize("options", [Options(max_length=6), Options(sample=True, n_best=2, max_length=6)])
 def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
     monkeypatch.setattr(pytorch, "CPU_SHARES", 1)
     seen = limit_rows(translator, monkeypatch, 2)
@@ -97,14 +96,16 @@ def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatc
     assert [[c.text for c in one.candidates] for one in found] == [[c.text for c in one.candidates] for one in expected]
     assert seen[:5] == [5, 2, 3, 1, 2]
     on_fake_cuda(translator, monkeypatch, GIGABYTE)
-    untouched = Translator(toy().model, toy().tokenizer, 64)
+    untouched = TorchTranslator(toy().model, toy().tokenizer, 64)
     on_fake_cuda(untouched, monkeypatch, GIGABYTE)
     fp32 = replace(options, precision="fp32")
-    assert translator._budget(fp32) < untouched._budget(fp32)  # later batches are smaller from the beginning
+    assert translator.backend.max_batch_tokens(fp32) < untouched.backend.max_batch_tokens(
+        fp32
+    )  # later batches are smaller from the beginning
 
 
 def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     options = Options(max_length=6, alignments=True)
     expected = list(translator.translate(LINES, options, warn=False, quiet=True))
     cross_attention = pytorch.cross_attention
@@ -122,51 +123,51 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
 
 
 def test_a_batch_too_large_for_the_memory_of_scoring_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     ids = translator.tokenizer.encode_tgt([line for line in LINES if line])
-    expected = scoring.log_probs_of(translator, ids, ids)
+    expected = scoring.log_probs_of(translator.backend, ids, ids)
     score_batch = scoring._score_batch
     scored: list[int] = []
 
-    def limited(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+    def limited(backend: PyTorchBackend, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
         if len(src) > 2:
             raise torch.OutOfMemoryError
-        return score_batch(translator, src, tgt)
+        return score_batch(backend, src, tgt)
 
     monkeypatch.setattr(scoring, "_score_batch", limited)
-    assert scoring.log_probs_of(translator, ids, ids, scored.append) == pytest.approx(expected)
+    assert scoring.log_probs_of(translator.backend, ids, ids, scored.append) == pytest.approx(expected)
     assert sum(scored) == len(ids)
 
 
 def test_a_pair_too_long_for_the_memory_of_scoring_is_not_tried_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
 
     def refused(*args: object) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(scoring, "_score_batch", refused)
     with pytest.raises(torch.OutOfMemoryError):
-        scoring.log_probs_of(translator, [[5], [6]], [[5], [6]])
+        scoring.log_probs_of(translator.backend, [[5], [6]], [[5], [6]])
 
 
 def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     limit_rows(translator, monkeypatch, 0)
     with pytest.raises(StorageError, match=r"too little memory for line \d; give a smaller --beam-size"):
         list(translator.translate(LINES, Options(), warn=False, quiet=True))
 
 
 def test_a_line_whose_terms_need_too_much_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, 64)
-    translator.trained_with_terms = True  # though it was not, so it ignores most annotations
-    search = translator.search
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
+    translator.backend.trained_with_terms = True  # though it was not, so it ignores most annotations
+    search = translator.backend.search_ids
 
     def limited(ids: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs["required"]:
             raise torch.OutOfMemoryError
         return search(ids, *args, **kwargs)
 
-    monkeypatch.setattr(translator, "search", limited)
+    monkeypatch.setattr(translator.backend, "search_ids", limited)
     options = translator.with_terms(Options(), parse_terms(["red\tverde"], "terms"), "auto")
     with pytest.raises(StorageError, match=r"too little memory for line 3;"):
         list(translator.translate(["one cat.", "", "one red dog."], options, warn=False, quiet=True))
@@ -194,11 +195,11 @@ def test_the_precision_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_search_in_bf16_finds_nearly_the_same(beam_size: int) -> None:
     """The weights are cast once, in a copy. Log-probabilities are float32."""
-    translator = Translator(toy().model, toy().tokenizer, 64)
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     options = Options(beam_size=beam_size, max_length=12, precision="bf16")
     found = list(translator.translate(LINES, options, warn=False, quiet=True))
-    cast = translator._search_model(options)
-    assert cast is translator._search_model(options)
+    cast = translator.backend._search_model(options)
+    assert cast is translator.backend._search_model(options)
     assert {p.dtype for p in cast.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in translator.model.parameters()} == {torch.float32}
     expected = translator.translate(LINES, replace(options, precision="auto"), warn=False, quiet=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_cli import mtcli
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
@@ -39,7 +39,6 @@ from mtcli.recipes.stages import Stage
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.pytorch import Translator
 
 SMALL = (
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",
@@ -212,7 +211,7 @@ def test_a_student_larger_than_its_teachers_causes_a_warning(
 def test_the_student_learns_the_placeholders_of_its_teacher(teacher: Path, pairs: Path, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(PAIRS, placeholders=True)
     model = Transformer(toy().model.config, tokenizer.src_size, tokenizer.tgt_size, joint=True)
-    with_tokens = save_toy(shutil.copytree(teacher, tmp_path / "teacher"), Translator(model.eval(), tokenizer, 64))
+    with_tokens = save_toy(shutil.copytree(teacher, tmp_path / "teacher"), TorchTranslator(model.eval(), tokenizer, 64))
     for folder, sets, expected in (
         (teacher, (), []),
         (with_tokens, (), ["data.placeholders=true"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_cli import mtcli
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict
@@ -17,7 +17,6 @@ from mtcli.model.ensemble import log_mean
 from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
-from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
 
@@ -31,18 +30,18 @@ SEARCHES = [
 ]
 
 
-def disturbed(translator: Translator, seed: int) -> Translator:
+def disturbed(translator: TorchTranslator, seed: int) -> TorchTranslator:
     """Return a copy of a model with noise on its weights."""
     model = copy.deepcopy(translator.model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return Translator(model, translator.tokenizer, translator.longest_src)
+    return TorchTranslator(model, translator.tokenizer, translator.longest_src)
 
 
-def combined(first: Translator, *others: Translator) -> Translator:
-    return Translator(first.model, first.tokenizer, first.longest_src, others=[other.model for other in others])
+def combined(first: TorchTranslator, *others: TorchTranslator) -> TorchTranslator:
+    return TorchTranslator(first.model, first.tokenizer, first.longest_src, others=[other.model for other in others])
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
@@ -70,7 +69,7 @@ def test_greedy_search_takes_the_token_of_the_highest_mean_probability() -> None
     differs = False
     for line in LINES:
         (src,) = toy().tokenizer.encode_src([line])
-        (found,) = together.search([src], Options(beam_size=1))[0]
+        (found,) = together.backend.search_ids([src], Options(beam_size=1))[0]
         tgt: list[int] = []
         log_prob = 0.0
         for token in [*found.ids, EOS]:
@@ -79,7 +78,9 @@ def test_greedy_search_takes_the_token_of_the_highest_mean_probability() -> None
             log_prob += math.log(p[token])
             tgt.append(token)
         assert found.log_prob == pytest.approx(log_prob, abs=1e-4)
-        differs |= any(found.ids != one.search([src], Options(beam_size=1))[0][0].ids for one in translators[1:])
+        differs |= any(
+            found.ids != one.backend.search_ids([src], Options(beam_size=1))[0][0].ids for one in translators[1:]
+        )
     assert differs
 
 
@@ -88,9 +89,9 @@ def test_scores_are_of_the_mean_probability() -> None:
     together = combined(*translators)
     for line in LINES[:6]:
         (src,) = toy().tokenizer.encode_src([line])
-        (found,) = together.search([src], Options(beam_size=1))[0]
+        (found,) = together.backend.search_ids([src], Options(beam_size=1))[0]
         (text,) = toy().tokenizer.decode([found.ids])
-        (scored,) = likelihoods(together, [(line, text)])
+        (scored,) = likelihoods(together.backend, [(line, text)])
         assert scored is not None
         assert scored.log_prob == pytest.approx(found.log_prob, abs=1e-3)
 
@@ -143,7 +144,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path, models: tuple[Path, 
     model = Transformer(toy().model.config, tokenizer.src_size, tokenizer.tgt_size, joint=True).eval()
     other = tmp_path / "other"
     other.mkdir()
-    save_toy(other, Translator(model, tokenizer, 64))
+    save_toy(other, TorchTranslator(model, tokenizer, 64))
     done = mtcli("translate", "--model", a, "--model", other, "one", cwd=tmp_path)
     assert done.returncode == 2
     assert f"mtcli: {other}: has another vocabulary than {a}" in done.stderr.decode()
@@ -155,7 +156,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path, models: tuple[Path, 
 def test_explain_shows_the_vote_of_each_model() -> None:
     line = LINES[3]
     together = combined(toy(), disturbed(toy(), 1))
-    explanation = explain(together, line, Options(beam_size=3))
+    explanation = explain(together.backend, line, Options(beam_size=3))
     assert explanation.texts[0] == next(together.translate([line], Options(beam_size=3))).text
     for step, of_step in zip(explanation.steps, explanation.votes, strict=True):
         assert step.probability == pytest.approx(sum(vote.probability for vote in of_step) / 2, abs=1e-6)
@@ -164,6 +165,6 @@ def test_explain_shows_the_vote_of_each_model() -> None:
     text = to_text(explanation, None, None)
     assert "Votes of the models" in text
     assert len(to_dict(explanation, 0, 0)["votes"]) == len(explanation.steps)
-    alone = explain(toy(), line, Options(beam_size=3))
+    alone = explain(toy().backend, line, Options(beam_size=3))
     assert not alone.votes
     assert "Votes" not in to_text(alone, None, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import save_toy, toy
+from toy import TorchTranslator, save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli
@@ -23,7 +23,7 @@ from mtcli.model.hooks import record_forward
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import Transformer
 from mtcli.text.special_tokens import EOS
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
 
 SENTENCES = ["one red dog.", "big cat sees dog.", "zzz </script><b>! 猫 é"]
@@ -31,7 +31,7 @@ KINDS = [("post", True, "sinusoidal"), ("pre", True, "sinusoidal"), ("post", Fal
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: "-".join(map(str, kind)))
-def translator(request: pytest.FixtureRequest) -> Translator:
+def translator(request: pytest.FixtureRequest) -> TorchTranslator:
     return toy(*request.param)
 
 
@@ -45,20 +45,20 @@ def by_key(found: Explanation, layer: int = 0, head: int = 0) -> dict[str, torch
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_explain_decodes_the_translation_of_translate(translator: Translator, sentence: str, beam: int) -> None:
-    found = explain(translator, sentence, options(beam))
+def test_explain_decodes_the_translation_of_translate(translator: TorchTranslator, sentence: str, beam: int) -> None:
+    found = explain(translator.backend, sentence, options(beam))
     (expected,) = translator.translate([sentence], replace(options(beam), n_best=beam))
     assert list(found.texts) == [c.text for c in expected.candidates]
     assert [h.score for h in found.hypotheses] == [c.score for c in expected.candidates]
 
 
 def test_the_toy_model_translates() -> None:  # or the tests here would look at noise
-    assert explain(toy(), "one red dog.", options()).texts[0] == "uno rojo perro."
+    assert explain(toy().backend, "one red dog.", options()).texts[0] == "uno rojo perro."
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_the_steps_add_up_to_the_probability_of_the_translation(translator: Translator, sentence: str) -> None:
-    found = explain(translator, sentence, options())
+def test_the_steps_add_up_to_the_probability_of_the_translation(translator: TorchTranslator, sentence: str) -> None:
+    found = explain(translator.backend, sentence, options())
     assert sum(step.log_prob for step in found.steps) == pytest.approx(found.hypotheses[0].log_prob, abs=1e-4)
     assert [step.id for step in found.steps] == [*found.hypotheses[0].ids, EOS]
     for step in found.steps:
@@ -67,8 +67,8 @@ def test_the_steps_add_up_to_the_probability_of_the_translation(translator: Tran
         assert sum(probabilities) < 1 + 1e-5
 
 
-def test_attention_rows_sum_to_one_and_ignore_later_positions(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[1], options())
+def test_attention_rows_sum_to_one_and_ignore_later_positions(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[1], options())
     S = len(found.src_ids)
     T = len(found.tgt_ids)
     for kind, shape in (("encoder", (S, S)), ("decoder", (T, T)), ("cross", (T, S))):
@@ -82,8 +82,8 @@ def test_attention_rows_sum_to_one_and_ignore_later_positions(translator: Transl
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("head", [0, 1])
 @torch.inference_mode()
-def test_each_stage_follows_from_the_previous_one(translator: Translator, layer: int, head: int) -> None:
-    found = explain(translator, SENTENCES[0], options())
+def test_each_stage_follows_from_the_previous_one(translator: TorchTranslator, layer: int, head: int) -> None:
+    found = explain(translator.backend, SENTENCES[0], options())
     value = by_key(found, layer, head)
     model = translator.model
     pre = model.config.norm == "pre"
@@ -122,8 +122,8 @@ def test_each_stage_follows_from_the_previous_one(translator: Translator, layer:
     torch.testing.assert_close(model.output(value["hidden"]), value["logits"])
 
 
-def test_the_memory_is_the_output_of_encode(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[0], options())
+def test_the_memory_is_the_output_of_encode(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[0], options())
     memory, _ = translator.model.encode(torch.tensor([list(found.src_ids)]))
     torch.testing.assert_close(by_key(found)["memory"], memory[0].detach())
 
@@ -144,8 +144,8 @@ def test_recording_does_not_change_the_model() -> None:
 
 
 @pytest.mark.parametrize("beam", [2, 4])
-def test_the_tree_leads_to_the_translations(translator: Translator, beam: int) -> None:
-    found = explain(translator, SENTENCES[1], options(beam))
+def test_the_tree_leads_to_the_translations(translator: TorchTranslator, beam: int) -> None:
+    found = explain(translator.backend, SENTENCES[1], options(beam))
     nodes = found.tree
     for at, node in enumerate(nodes):
         assert node.parent < at
@@ -159,11 +159,11 @@ def test_the_tree_leads_to_the_translations(translator: Translator, beam: int) -
     assert [node.score for node in finished] == [h.score for h in found.hypotheses]
     assert [node.id for node in nodes if node.on_path] == list(found.tgt_ids)
     assert finished[0].on_path
-    assert not explain(translator, SENTENCES[1], options(1)).tree
+    assert not explain(translator.backend, SENTENCES[1], options(1)).tree
 
 
 def test_neighbours_are_nearest_by_cosine() -> None:
-    found = explain(toy(), SENTENCES[0], options(), neighbours=True)
+    found = explain(toy().backend, SENTENCES[0], options(), neighbours=True)
     table = toy().model.src_embedding.tokens.weight.detach()
     first = found.neighbours["src"][0]
     cosines = torch.cosine_similarity(table, table[found.src_ids[0]], dim=-1)[259:]
@@ -171,8 +171,8 @@ def test_neighbours_are_nearest_by_cosine() -> None:
     assert first.token not in [token for token, _ in first.near]
 
 
-def test_json_has_every_key_and_only_finite_numbers(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[2], options(), neighbours=True)
+def test_json_has_every_key_and_only_finite_numbers(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[2], options(), neighbours=True)
 
     def refuse(name: str) -> None:
         raise AssertionError(name)
@@ -198,8 +198,8 @@ def page_data(page: str) -> dict[str, Any]:
     return data
 
 
-def test_the_page_loads_nothing_and_does_not_execute_text(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[2], options(), neighbours=True)
+def test_the_page_loads_nothing_and_does_not_execute_text(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[2], options(), neighbours=True)
     page = to_html(found, 0, 0)
     assert page.count("<script") == page.count("</script") == 1
     assert not re.search(r"(src|href)=[\"'](?!data:)|@import|url\(|fetch\(|XMLHttpRequest", page)
@@ -213,8 +213,8 @@ def test_the_page_loads_nothing_and_does_not_execute_text(translator: Translator
         assert all(len(stage["heads"]) == config.num_heads for stage in of_head)
 
 
-def test_the_summary_is_one_screen_of_plain_text(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[0], options())
+def test_the_summary_is_one_screen_of_plain_text(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[0], options())
     text = to_text(found)
     lines = text.splitlines()
     assert lines[:2] == [SENTENCES[0], found.texts[0]]
@@ -230,13 +230,13 @@ def test_the_summary_proposes_a_layer_that_the_model_has() -> None:
     config = toy().model.config.model_copy(update={"num_decoder_layers": 1})
     tokenizer = toy().tokenizer
     model = Transformer(config, tokenizer.src_size, tokenizer.tgt_size, joint=True)
-    found = explain(Translator(model.eval(), tokenizer, longest_src=64), SENTENCES[0], options())
+    found = explain(PyTorchBackend(model.eval(), tokenizer, longest_src=64), SENTENCES[0], options())
     assert "--layer 1 --head 1 " in to_text(found)
-    assert "--layer 2 --head 1 " in to_text(explain(toy(), SENTENCES[0], options()))
+    assert "--layer 2 --head 1 " in to_text(explain(toy().backend, SENTENCES[0], options()))
 
 
 def test_a_long_sentence_has_a_summary_of_one_screen() -> None:
-    found = explain(toy(), "big cat sees one red dog. " * 9, Options(beam_size=8, max_length=40))
+    found = explain(toy().backend, "big cat sees one red dog. " * 9, Options(beam_size=8, max_length=40))
     text = to_text(found)
     assert len(text.splitlines()) <= 45
     assert max(map(len, text.splitlines())) <= 100
@@ -245,8 +245,8 @@ def test_a_long_sentence_has_a_summary_of_one_screen() -> None:
     assert "more hypotheses" not in to_text(found, full=True)
 
 
-def test_the_full_text_has_every_stage_and_step(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[0], options(), neighbours=True)
+def test_the_full_text_has_every_stage_and_step(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[0], options(), neighbours=True)
     text = to_text(found, 0, 1, full=True)
     assert text.splitlines()[-1] == found.texts[0]
     assert "[5 × 16]" in text  # Q of one head: S × d_k
@@ -257,17 +257,17 @@ def test_the_full_text_has_every_stage_and_step(translator: Translator) -> None:
     assert max(map(len, to_text(found, 0, 1, full=True, width=80).splitlines())) <= 80
 
 
-def test_one_step_has_the_rows_that_it_uses(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[0], options())
+def test_one_step_has_the_rows_that_it_uses(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[0], options())
     text = to_text(found, 1, 0, step=1)
     steps = [line.split(":")[0] for line in text.splitlines() if line.startswith("Step ")]
     assert steps == [f"Step 2 of {len(found.steps)}"]
     assert "[2 × 16]" in text  # keys of the decoder's self-attention: two positions × d_k
 
 
-def test_every_sublayer_has_a_heading(translator: Translator) -> None:
+def test_every_sublayer_has_a_heading(translator: TorchTranslator) -> None:
     """Self-attention and cross-attention have stages with the same titles."""
-    found = explain(translator, SENTENCES[0], options())
+    found = explain(translator.backend, SENTENCES[0], options())
     decoder = [
         "Decoder layer 2: self-attention (masked)",
         "Decoder layer 2: cross-attention",
@@ -292,8 +292,8 @@ def test_sharpness_is_high_for_one_partner_each_and_low_for_one_column() -> None
     assert alignment_sharpness(torch.ones(1, 1)) == 1
 
 
-def test_the_sharpest_layer_is_named_in_json_and_opens_the_page(translator: Translator) -> None:
-    found = explain(translator, SENTENCES[0], options())
+def test_the_sharpest_layer_is_named_in_json_and_opens_the_page(translator: TorchTranslator) -> None:
+    found = explain(translator.backend, SENTENCES[0], options())
     sharpest = to_dict(found, 0, 0)["sharpest_cross_attention"]
     assert sharpest["sharpness"][sharpest["layer"] - 1] == max(sharpest["sharpness"])
     assert page_data(to_html(found))["start"] == {"layer": found.sharpest_layer(), "head": None}
@@ -302,7 +302,7 @@ def test_the_sharpest_layer_is_named_in_json_and_opens_the_page(translator: Tran
 
 
 def test_control_characters_of_a_sentence_do_not_reach_the_terminal() -> None:
-    found = explain(toy(), "one \x1b[31mdog \u202e", options(), neighbours=True)
+    found = explain(toy().backend, "one \x1b[31mdog \u202e", options(), neighbours=True)
     for text in (to_text(found), to_text(found, full=True), to_text(found, step=0)):
         assert "\x1b" not in text
         assert "\u202e" not in text
@@ -312,12 +312,12 @@ def test_control_characters_of_a_sentence_do_not_reach_the_terminal() -> None:
 @pytest.mark.parametrize("text", ["", "  ", "one\ntwo"])
 def test_one_sentence_at_a_time(text: str) -> None:
     with pytest.raises(UsageError, match="one sentence"):
-        explain(toy(), text, options())
+        explain(toy().backend, text, options())
 
 
 def test_a_sentence_too_long_for_its_matrices_is_refused() -> None:
     with pytest.raises(UsageError, match=r"tokens; explain takes 2000 at most"):
-        explain(toy(), "é" * 2001, options())
+        explain(toy().backend, "é" * 2001, options())
 
 
 def test_the_page_is_not_written_to_a_file_named_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from faults import harness
 from ranks import LAUNCHED
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, ExportedTranslator, TorchTranslator, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
@@ -29,11 +29,13 @@ from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import NEWLINE
 from mtcli.translate import windows
 from mtcli.translate.backends import ctranslate2 as ctranslate2_backend
-from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, Engine
-from mtcli.translate.backends.ctranslate2_library import placement_of
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backend, placement_of
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
-from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Source
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -42,7 +44,7 @@ LINES = [src for src, _ in PAIRS[::7]] + [f"{a[0]} {b[0]}" for a, b in zip(PAIRS
 ODD = ["", "one  red dog", "</s> <s> <pad>", "<0x0A>", "日本 🙂 e\u0301", "dog\u2028cat", "one"]
 
 
-def save_run(folder: Path, translator: Translator, decode: DecodeConfig | None = None) -> Path:
+def save_run(folder: Path, translator: TorchTranslator, decode: DecodeConfig | None = None) -> Path:
     (folder / "data").mkdir(parents=True)
     rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::3]]
     (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
@@ -83,8 +85,8 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
     assert (found.sentences, found.equal, found.beam_size) == (72, 72, 4)
     assert found.max_score_difference < 1e-4
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["equal"] == 72
-    engine = Engine(tmp_path / "out", "cpu")
-    assert engine.defaults == Options()
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
+    assert engine.backend.defaults == Options()
     for options in (
         Options(n_best=4),
         Options(beam_size=1),
@@ -111,9 +113,9 @@ def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int,
     trained = toy("pre", joint=False, positions="learned")
     model = deepcopy(trained.model)
     torch.nn.init.normal_(model.output.weight, std=0.5, generator=torch.Generator().manual_seed(1))
-    ours = Translator(model, trained.tokenizer, trained.longest_src)  # its translations are long
+    ours = TorchTranslator(model, trained.tokenizer, trained.longest_src)  # its translations are long
     export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
-    engine = Engine(tmp_path / "out", "cpu")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
     line = " ".join(src for src, _ in PAIRS[:40])
     assert len(ours.tokenizer.encode_src([line])[0]) > 2 * model.config.max_positions
     options = Options(beam_size=beam_size, max_length=100)
@@ -126,7 +128,7 @@ def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int,
 
 def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
     """If a sentence is searched alone, CTranslate2 returns all that end, and those that reach the maximum length."""
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     vocabulary = engine.tokenizer.tgt_vocabulary
 
     def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.Hypothesis:
@@ -137,14 +139,14 @@ def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
         hypothesis(longer, -0.1), hypothesis(third_long, -9.0), hypothesis(long, -4.0), hypothesis((304,), -10.0),
         hypothesis(other_long, -3.0),
     ]  # fmt: skip
-    (kept,) = engine._ranked([found], Options(beam_size=3), best_only=False)
+    (kept,) = engine.backend._ranked([found], Options(beam_size=3), best_only=False)
     assert [draft.ids for draft in kept] == [other_long, long, (304,)], "by score: the unlikely one ended first"
-    (kept,) = engine._ranked([found], Options(beam_size=2), best_only=False)
+    (kept,) = engine.backend._ranked([found], Options(beam_size=2), best_only=False)
     assert [draft.ids for draft in kept] == [other_long, (304,)]
 
 
 def test_only_hypotheses_that_may_be_among_the_first_to_end_are_scored(exported: Path) -> None:
-    engine = Engine(exported, "cpu")
+    engine = CTranslate2Backend(exported, "cpu")
     ended = [(*length * ["a"], engine._end) for length in (1, 2, 2, 2, 3)]
     found = [(list(tokens), -1.0) for tokens in [*ended, ("a", "a")]]  # the last is cut, so its third token is `</s>`
     assert engine._first(found, 1) == found[:1]
@@ -162,14 +164,13 @@ def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
     newline = next(token for token, byte in trained.tokenizer.tgt_byte_of.items() if byte == NEWLINE)
     with torch.no_grad():
         model.output.bias[newline] += 100  # nearly all of the probability, everywhere
-    export(save_run(tmp_path / "run", Translator(model, trained.tokenizer, 64)), "ctranslate2", tmp_path / "out")
-    engine = Engine(tmp_path / "out", "cpu")
-    window = windows.Window(0, LINES, engine.tokenizer.encode_src(LINES))
-    rows = range(len(LINES))
-    drafts = engine._drafts(window, rows, Options(beam_size=beam_size, **limits))
-    hypotheses = [(row, draft) for row in rows for draft in drafts[row]]
+    export(save_run(tmp_path / "run", TorchTranslator(model, trained.tokenizer, 64)), "ctranslate2", tmp_path / "out")
+    engine = CTranslate2Backend(tmp_path / "out", "cpu")
+    sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(LINES)]
+    found = engine.search(sources, Options(beam_size=beam_size, **limits))
+    hypotheses = [(source, draft) for source, drafts in zip(sources, found, strict=True) for draft in drafts]
     assert len(hypotheses) == beam_size * len(LINES)
-    src = pad([window.ids[row] for row, _ in hypotheses], after=(EOS,))
+    src = pad([source.ids for source, _ in hypotheses], after=(EOS,))
     tgt = pad([draft.ids for _, draft in hypotheses], before=(BOS,))
     with torch.inference_mode():
         log_probs = model(src, tgt).log_softmax(-1)
@@ -183,7 +184,7 @@ def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
 def test_the_best_translation_is_the_same_without_scores_and_with_batches_of_any_size(
     exported: Path, monkeypatch: pytest.MonkeyPatch, beam_size: int
 ) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     texts = [found.text for found in engine.translate(LINES, Options(beam_size=beam_size))]
     for tokens in (1, 100, 100_000):
         monkeypatch.setattr(ctranslate2_backend, "BATCH_TOKENS", tokens)
@@ -192,7 +193,7 @@ def test_the_best_translation_is_the_same_without_scores_and_with_batches_of_any
 
 
 def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     alone = list(engine.translate(LINES[:9], Options()))
     for n_best in (4, 9):
         several = list(engine.translate(LINES[:9], Options(n_best=n_best)))
@@ -202,25 +203,25 @@ def test_n_best_beyond_the_beam_is_different_texts_after_the_best(exported: Path
 
 def test_calls_are_short_so_that_they_can_be_interrupted(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call cannot be cancelled, and CTranslate2 waits for its end before the process ends."""
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     together = [found.text for found in engine.translate(LINES, Options())]
-    submit = engine._submit
+    submit = engine.backend._submit
     calls: list[int] = []
 
     def counted(sources: Sequence[Sequence[str]], *arguments: Any, **more: Any) -> list[Any]:
         calls.append(sum(len(source) + 1 for source in sources))
         return submit(sources, *arguments, **more)
 
-    monkeypatch.setattr(engine, "_submit", counted)
+    monkeypatch.setattr(engine.backend, "_submit", counted)
     monkeypatch.setattr(ctranslate2_backend, "BATCH_TOKENS", 10)
     monkeypatch.setattr(ctranslate2_backend, "CALL_TOKENS", 20)
     assert [found.text for found in engine.translate(LINES, Options())] == together
     assert len(calls) > 1
-    assert max(calls) <= 20 * engine.native.num_translators
+    assert max(calls) <= 20 * engine.backend.native.num_translators
 
 
 def test_the_next_window_is_searched_before_the_last_one_ends(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     lines = [*LINES[:7], *4 * [""], *LINES[7:]]
     whole = list(engine.translate(lines, Options()))
     drawn: list[str] = []
@@ -242,7 +243,7 @@ def test_the_next_window_is_searched_before_the_last_one_ends(exported: Path, mo
 
 
 def test_greedy_search_without_scores_finds_the_same(exported: Path) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     for max_length in (None, 2):  # 2 cuts hypotheses
         greedy = Options(beam_size=1, max_length=max_length)
         expected = list(engine.translate(LINES, greedy))
@@ -257,16 +258,16 @@ def test_greedy_search_without_scores_finds_the_same(exported: Path) -> None:
 def test_the_first_search_has_scores_so_that_weights_that_are_too_large_are_found(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     greedy = Options(beam_size=1, scores=False)
     returned_scores: list[bool] = []
 
     def not_finite(sources: Sequence[Sequence[str]], max_steps: int, options: Options) -> list[Any]:
         returned_scores.append(options.scores)
-        result = SimpleNamespace(hypotheses=[["one", engine._end]], scores=[math.nan])
+        result = SimpleNamespace(hypotheses=[["one", engine.backend._end]], scores=[math.nan])
         return [SimpleNamespace(result=lambda: result) for _ in sources]
 
-    monkeypatch.setattr(engine, "_submit", not_finite)
+    monkeypatch.setattr(engine.backend, "_submit", not_finite)
     for _ in range(2):
         with pytest.raises(NotFiniteError):
             list(engine.translate(["one"], greedy))
@@ -283,7 +284,9 @@ def test_windows_before_a_pause_are_translated_at_once(exported: Path, monkeypat
             drawn.append(line)
             yield line
 
-    stream = Engine(exported, "cpu").translate(drawn_lines(), Options(), ready=lambda: len(drawn) not in (1, 5, 7))
+    stream = ExportedTranslator(exported, "cpu").translate(
+        drawn_lines(), Options(), ready=lambda: len(drawn) not in (1, 5, 7)
+    )
     seen = [(next(stream).source, len(drawn)) for _ in range(8)]
     assert seen == list(zip(LINES[:8], [1, 5, 5, 5, 5, 7, 7, 8], strict=True))
 
@@ -295,14 +298,14 @@ def test_lines_before_an_error_of_the_input_are_translated(exported: Path, monke
         yield from LINES[:5]
         raise DataError("damaged")
 
-    stream = Engine(exported, "cpu").translate(damaged(), Options())
+    stream = ExportedTranslator(exported, "cpu").translate(damaged(), Options())
     assert [next(stream).source for _ in range(4)] == LINES[:4]
     with pytest.raises(DataError, match="damaged"):
         next(stream)
 
 
 def test_scores_use_the_length_penalty_of_the_paper(exported: Path) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     (found,) = engine.translate(["one red dog."], Options(n_best=4))
     for candidate in found.candidates:
         n = len(engine.tokenizer.encode_tgt([candidate.text])[0]) + 1
@@ -326,26 +329,29 @@ def test_a_checkpoint_is_exported_beside_its_run(model: str, tmp_path: Path, mon
     assert default_folder(Path(model), "argos").resolve() == expected.resolve()
 
 
-class Changed:
-    """A translator whose translations are those of the toy model, but some have one more word."""
+class Changed(Backend):
+    """The toy model with changed translations."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int):
         """Change the translation of each line whose number is a multiple of `every`."""
+        super().__init__(toy().tokenizer, 64)
         self.every = every
 
-    def translate(self, lines: Sequence[str], options: Options, **more: Any) -> Iterator[Translation]:
-        for number, translation in enumerate(toy().translate(lines, options, **more)):
-            if number % self.every:
-                yield translation
-                continue
-            best, *others = translation.candidates
-            yield replace(translation, candidates=(replace(best, text=f"{best.text} x", score=-9.0), *others))
+    def max_batch_tokens(self, options: Options) -> int:
+        return 1000
+
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        found = []
+        for source, (best, *others) in zip(sources, toy().backend.search(sources, options), strict=True):
+            changed = replace(best, text=f"{best.text} x", score=-9.0)
+            found.append([best if source.number % self.every else changed, *others])
+        return found
 
 
 def test_compare_counts_different_translations() -> None:
     lines = ["one", "one red", *LINES[:20]]
     options = Options(max_length=6)
-    found = compare(toy(), Changed(every=4), lines, options)
+    found = compare(toy(), Translator(Changed(every=4)), lines, options)
     assert (found.sentences, found.equal) == (22, 16)
     expected = list(toy().translate(lines[::4], options))
     assert [d.source for d in found.differences] == lines[::4]
@@ -376,10 +382,10 @@ def test_many_differences_cause_a_warning(run: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr("mtcli.exchange.export.log.warning", lambda text, *values: said.append(text % values))
     monkeypatch.setattr("mtcli.exchange.export.MAX_SENTENCES", 40)
     for every in (40, 20):  # 39 of 40 and 38 of 40 are equal: 95% are enough
-        monkeypatch.setattr("mtcli.exchange.export.Engine", lambda *_, every=every: Changed(every))
+        monkeypatch.setattr("mtcli.exchange.export.CTranslate2Backend", lambda *_, every=every: Changed(every))
         export(run, "ctranslate2", tmp_path / "few")
         assert not said
-    monkeypatch.setattr("mtcli.exchange.export.Engine", lambda *_: Changed(every=15))
+    monkeypatch.setattr("mtcli.exchange.export.CTranslate2Backend", lambda *_: Changed(every=15))
     export(run, "ctranslate2", tmp_path / "many")
     (warning,) = said
     assert warning.startswith("only 37 of 40 translations equal those of the run: ")
@@ -472,7 +478,7 @@ def test_the_command_prints_the_comparison(
     assert f"mtcli translate --model {folder}" in err
     found, options, languages = load(folder, "cpu")
     assert languages == ("en", "es")
-    assert isinstance(found, Engine)
+    assert isinstance(found.backend, CTranslate2Backend)
     assert next(found.translate(["one red dog."], options)).text == "uno rojo perro."
 
 
@@ -489,10 +495,10 @@ def test_the_program_of_the_documentation_translates_without_mtcli(tmp_path: Pat
     assert "mtcli" not in re.sub("#.*", "", program)
     (tmp_path / "run").mkdir()
     export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "exported")
-    engine = Engine(tmp_path / "exported", "cpu")
+    engine = ExportedTranslator(tmp_path / "exported", "cpu")
     lines = [src for src, _ in PAIRS[::31]]
     lines.insert(2, "")
-    expected = [found.text for found in engine.translate(lines, replace(engine.defaults, beam_size=1))]
+    expected = [found.text for found in engine.translate(lines, replace(engine.backend.defaults, beam_size=1))]
     command = [sys.executable, "-c", program.replace("beam_size=4", "beam_size=1"), str(tmp_path / "exported")]
     done = subprocess.run(command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True)
     assert done.stdout.splitlines() == expected, done.stderr
@@ -502,7 +508,7 @@ def test_the_program_of_the_documentation_translates_without_mtcli(tmp_path: Pat
 def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
     ours = VARIANTS[variant]()
     export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
-    engine = Engine(tmp_path / "out", "cpu")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
     for options in (Options(alignments=True), Options(alignments=True, n_best=3, beam_size=3, max_length=9)):
         expected = list(ours.translate([*LINES[:70], *ODD], options, warn=False))
         found = list(engine.translate([*LINES[:70], *ODD], options, warn=False))
@@ -514,14 +520,15 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
         assert [a.alignment for a, _ in same_text] == [b.alignment for _, b in same_text]
     src = ours.tokenizer.encode_src(["one red dog.", "cat", "big cat sees big dog."])
     tgt = [ours.tokenizer.encode_tgt(["perro."])[0], [], ours.tokenizer.encode_tgt(["uno rojo perro ve."])[0]]
-    for row, weights in enumerate(engine._cross_attention(src, tgt)):
+    sources = [Source(row, "", ids) for row, ids in enumerate(src)]
+    for row, weights in enumerate(engine.backend.cross_attention(sources, tgt)):
         shape = (len(tgt[row]), len(src[row]))
-        of_pytorch = ours._cross_attention([src[row]], [tgt[row]])[0][: shape[0], : shape[1]]
+        of_pytorch = ours.backend.cross_attention([sources[row]], [tgt[row]])[0][: shape[0], : shape[1]]
         np.testing.assert_allclose(weights[: shape[0], : shape[1]], of_pytorch, atol=1e-5)
 
 
 def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> None:
-    engine = Engine(exported, "cpu")
+    engine = ExportedTranslator(exported, "cpu")
     for options, name in (
         (Options(sample=True), "--sample"),
         (Options(prefix="uno"), "--prefix"),
@@ -540,7 +547,7 @@ def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> N
         load(run, "cpu", "ctranslate2")
     with pytest.raises(ModelError, match=GIVE_THE_RUN):
         load(exported, "cpu", "torch")
-    assert isinstance(load(run, "cpu")[0], Translator)
+    assert isinstance(load(run, "cpu")[0].backend, PyTorchBackend)
 
 
 @pytest.mark.parametrize(
@@ -560,7 +567,7 @@ def test_each_rank_uses_its_own_gpu_with_one_worker(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device, index: supported[device])
     for name, value in {**LAUNCHED, "WORLD_SIZE": "8", "LOCAL_RANK": str(local_rank)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("mtcli.translate.backends.ctranslate2_library.usable_cores", lambda: 3)
+    monkeypatch.setattr("mtcli.translate.backends.ctranslate2.usable_cores", lambda: 3)
     found = placement_of(device, "float16")
     assert (found["device"], found["device_index"], found["inter_threads"]) == expected
     assert found["compute_type"] == ("float16" if expected[0] == "cuda" else "default")
@@ -577,7 +584,10 @@ def test_a_rank_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_very_long_line_is_shortened_like_the_run_does(exported: Path) -> None:
     lines = [" ".join(["one red"] * 3000), "one"]
-    found = [t.text for t in Engine(exported, "cpu").translate(lines, Options(beam_size=1, max_length=5), warn=False)]
+    found = [
+        t.text
+        for t in ExportedTranslator(exported, "cpu").translate(lines, Options(beam_size=1, max_length=5), warn=False)
+    ]
     assert found == [t.text for t in toy().translate(lines, Options(beam_size=1, max_length=5), warn=False)]
 
 
@@ -605,7 +615,7 @@ def test_a_damaged_export_is_named(exported: Path, tmp_path: Path, file: str) ->
         else:
             (tmp_path / file).write_bytes(damaged)
         with pytest.raises(ModelError, match=str(tmp_path)):
-            Engine(tmp_path, "cpu")
+            CTranslate2Backend(tmp_path, "cpu")
 
 
 def test_an_unusable_model_is_refused_with_what_to_give_instead(exported: Path, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
-from mtcli.translate.backends.ctranslate2_library import load_native
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.ctranslate2 import load_native
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 
@@ -885,7 +885,7 @@ def test_fine_tuning_across_languages_is_refused(
 
 def test_a_translator_of_torch_is_what_an_import_loads(imported: Path) -> None:
     translator, _, _ = load(imported, "cpu")
-    assert isinstance(translator, Translator)
+    assert isinstance(translator.backend, PyTorchBackend)
     assert isinstance(Options().to, str)
 
 

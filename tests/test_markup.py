@@ -45,7 +45,7 @@ class Stub:
         self.calls.append((lines, options))
         for line in lines:
             text, links = self.answer(line)
-            yield Translation(line, (Candidate(text, 0.0, 0.0, links if options.alignments else ()),))
+            yield Translation(line, (Candidate(text, 0.0, 0.0, alignment=links if options.alignments else ()),))
 
 
 WORDS = {

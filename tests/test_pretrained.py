@@ -23,7 +23,7 @@ from mtcli.search.greedy import greedy_search
 from mtcli.search.step import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
-from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.backends.ctranslate2 import load_native
 
 MAX_LENGTH = 40
 """Maximum number of tokens of a transliteration, without `</s>`. The longest one below is much shorter."""

@@ -19,9 +19,9 @@ from processes import no_hang
 
 from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.streams import translations
 from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translator import Translator
 
 
 class Clock:
@@ -181,7 +181,7 @@ def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcli.translate.streams._typed", lambda: typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     recorder = Recorder()
-    translator = cast(LineTranslator, recorder)
+    translator = cast(Translator, recorder)
     assert len(list(translations(translator, None, None, Options(), replace=False))) == 2
     assert recorder.quiet == [True, True]
     for quiet in (False, True):

@@ -27,8 +27,8 @@ from mtcli.text import placeholders
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
 from mtcli.translate import loading, streams
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 OPTIONS = Options(beam_size=1)
 
@@ -409,7 +409,7 @@ TEXTS = [
 def test_all_entrances_give_the_same_translations(
     model: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def make() -> LineTranslator:
+    def make() -> Translator:
         translator = model(20)  # type: ignore[operator]
         assert isinstance(translator, ByRule)
         translator.longest_src = 20

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from test_cli import mtcli
 from test_ensemble import disturbed
-from toy import PAIRS, save_toy, toy
+from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.search.length import length_penalty
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.drafts import Draft
 from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
 from mtcli.translate.scoring import log_probs_of
 from mtcli.translate.translation import Candidate, Options
@@ -25,21 +23,21 @@ WEIGHT = 5.0
 
 
 @cache
-def reverse_model() -> Translator:
+def reverse_model() -> TorchTranslator:
     """Return a model that prefers other hypotheses than the toy model. It need not translate well."""
     return disturbed(toy(), 2)
 
 
-def reranked(weight: float) -> Translator:
+def reranked(weight: float) -> TorchTranslator:
     """Return the toy model with a reverse model."""
     translator = copy.copy(toy())
-    translator.rerank = Reranker(reverse_model(), weight).rerank
+    translator.rerank = Reranker(reverse_model().backend, weight).rerank
     return translator
 
 
 def reverse_log_prob(text: str, line: str) -> float:
     tokenizer = reverse_model().tokenizer
-    (found,) = log_probs_of(reverse_model(), tokenizer.encode_src([text]), tokenizer.encode_tgt([line]))
+    (found,) = log_probs_of(reverse_model().backend, tokenizer.encode_src([text]), tokenizer.encode_tgt([line]))
     return found
 
 
@@ -76,9 +74,9 @@ def test_a_weight_of_0_changes_nothing() -> None:
 
 
 def test_an_empty_hypothesis_and_a_long_line() -> None:
-    drafts = [Draft("", (), -1.0), Draft("uno " * 3 * MAX_LINE_TOKENS, (5,), -1.0)]
-    (found,) = Reranker(reverse_model()).rerank(["one " * 3 * MAX_LINE_TOKENS], [drafts])
-    assert sorted(draft.text[:3] for draft in found) == ["", "uno"]
+    candidates = [Candidate("", -1.0, -1.0), Candidate("uno " * 3 * MAX_LINE_TOKENS, -1.0, -1.0, (5,))]
+    (found,) = Reranker(reverse_model().backend).rerank(["one " * 3 * MAX_LINE_TOKENS], [candidates])
+    assert sorted(candidate.text[:3] for candidate in found) == ["", "uno"]
 
 
 @pytest.fixture(scope="module")

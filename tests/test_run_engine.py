@@ -24,8 +24,8 @@ from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_identity
 from mtcli.training.trainer import update_run_engine
 from mtcli.translate.backends import run_engine
-from mtcli.translate.backends.ctranslate2 import Engine
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import RunEngine, Search
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
@@ -64,7 +64,7 @@ def change_proof(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def uses_engine(run: Path, device: str = "cpu", **options: Any) -> bool:
     translator, _, _ = load(run, device, "auto", Options(**options))
-    return isinstance(translator, RunEngine)
+    return isinstance(translator.backend, RunEngine)
 
 
 def engine_row(run: Path) -> str:
@@ -74,11 +74,11 @@ def engine_row(run: Path) -> str:
 def test_both_libraries_give_the_same_translations(trained: Path) -> None:
     engine, options, languages = load(trained, "cpu", "auto")
     pytorch, options_of_pytorch, languages_of_pytorch = load(trained, "cpu", "torch")
-    assert isinstance(engine, RunEngine)
-    assert isinstance(pytorch, Translator)
+    assert isinstance(engine.backend, RunEngine)
+    assert isinstance(pytorch.backend, PyTorchBackend)
     assert (options, languages) == (options_of_pytorch, languages_of_pytorch)
-    assert [search.beam_size for search in engine.proof.searches] == [1, 4]
-    assert all(search.sentences == writing.NUM_SENTENCES for search in engine.proof.searches)
+    assert [search.beam_size for search in engine.backend.proof.searches] == [1, 4]
+    assert all(search.sentences == writing.NUM_SENTENCES for search in engine.backend.proof.searches)
     assert engine_row(trained).startswith("ctranslate2 on a CPU: ")
     for changed in (
         options,
@@ -123,7 +123,7 @@ def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPat
     aligned = replace(options, alignments=True)
     expected = [found.candidates[0] for found in pytorch.translate(SOURCES, aligned)]
     engine, _, _ = load(trained, "cpu", "auto")
-    monkeypatch.setattr(engine, "_pytorch", None)
+    monkeypatch.setattr("mtcli.translate.backends.pytorch.PyTorchBackend.load", None)
     for ours, candidate in zip(engine.translate(SOURCES, aligned), expected, strict=True):
         assert (ours.text, ours.candidates[0].alignment) == (candidate.text, candidate.alignment)
 
@@ -195,7 +195,7 @@ def test_pytorch_translates_if_the_model_is_another(run: Path) -> None:
 
 def test_a_loaded_engine_does_not_translate_with_another_model(run: Path) -> None:
     engine, options, _ = load(run, "cpu", "auto")
-    assert isinstance(engine, RunEngine)
+    assert isinstance(engine.backend, RunEngine)
     model = run / "model.safetensors"
     contents = [path.read_bytes() for path in run.glob("checkpoints/*/model.safetensors")]
     model.write_bytes(next(content for content in contents if content != model.read_bytes()))
@@ -238,7 +238,7 @@ def test_pytorch_translates_if_a_file_changed(run: Path) -> None:
 def test_the_engine_that_the_user_asks_for(run: Path) -> None:
     change_proof(run, worse)
     translator, _, _ = load(run, "cpu", "ctranslate2")
-    assert type(translator) is Engine
+    assert type(translator.backend) is CTranslate2Backend
     shutil.rmtree(run / ENGINE)
     with pytest.raises(ModelError, match="no exported model here"):
         load(run, "cpu", "ctranslate2")

@@ -42,9 +42,9 @@ from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translator import Translator
 
 BOUNDARY = "limit"
 OPTIONS = Options()
@@ -123,14 +123,12 @@ def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
         thread.join()
 
 
-def served(translator: LineTranslator, src: str = "en", tgt: str = "es") -> ServedModel:
+def served(translator: Translator, src: str = "en", tgt: str = "es") -> ServedModel:
     return ServedModel(translator, OPTIONS, (src, tgt))
 
 
 @contextmanager
-def running(
-    translator: LineTranslator, limits: RequestLimits | None = None, api_key: str | None = None
-) -> Iterator[Site]:
+def running(translator: Translator, limits: RequestLimits | None = None, api_key: str | None = None) -> Iterator[Site]:
     limits = limits or RequestLimits()
     with started(create_app([served(translator)], limits, api_key), limits.seconds) as site:
         yield site
@@ -142,11 +140,11 @@ def site() -> Iterator[Site]:
         yield found
 
 
-class Gated(LineTranslator):
+class Gated(Translator):
     """A translator that returns its input in capitals when `gate` is released, and records its calls."""
 
     def __init__(self) -> None:
-        super().__init__(toy().tokenizer, 64)
+        super().__init__(toy().backend)
         self.calls: list[list[str]] = []
         self.begun = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
@@ -162,11 +160,6 @@ class Gated(LineTranslator):
         if "worse" in self.calls[-1]:
             raise ValueError("worse")
         yield from [Translation(line, (Candidate(line.upper(), 0.0, 0.0),)) for line in self.calls[-1]]
-
-    def _budget(self, options: Options) -> int:
-        raise NotImplementedError
-
-    _drafts = _budget  # type: ignore[assignment]
 
 
 # ---- the LibreTranslate API ----

@@ -26,8 +26,8 @@ from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
 from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translator import Translator
 
 
 class Loud(Gated):
@@ -47,7 +47,7 @@ class Loud(Gated):
 
 @contextmanager
 def serving(
-    *models: tuple[LineTranslator, str, str], limits: RequestLimits | None = None, api_key: str | None = None
+    *models: tuple[Translator, str, str], limits: RequestLimits | None = None, api_key: str | None = None
 ) -> Iterator[Site]:
     served = [ServedModel(translator, OPTIONS, (src, tgt)) for translator, src, tgt in models]
     with started(create_app(served, limits, api_key)) as site:

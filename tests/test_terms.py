@@ -12,7 +12,7 @@ import pytest
 import torch
 from test_cli import mtcli
 from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
-from toy import PAIRS, WORDS, save_toy, toy
+from toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
 
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import build_data, read_training_pairs
@@ -36,8 +36,7 @@ from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.text.words import continues_word
 from mtcli.translate import windows
-from mtcli.translate.backends.ctranslate2 import Engine
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
 
 LINES = [src for src, _ in PAIRS[::31]]
@@ -358,8 +357,8 @@ def test_terms_without_training_need_a_search(tmp_path: Path) -> None:
         toy().with_terms(Options(), terms, "soft")
     with pytest.raises(UsageError, match="omit --sample"):
         toy().with_terms(Options(sample=True), terms, "auto")
-    trained = toy()
-    trained.trained_with_terms = True
+    trained = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
+    trained.backend.trained_with_terms = True
     for translator in (toy(), trained):
         with pytest.raises(UsageError, match=r"^--terms-mode hard: hard terms need a search; omit --sample$"):
             translator.with_terms(Options(sample=True), terms, "hard")
@@ -369,11 +368,11 @@ def test_an_exported_model_refuses_to_require_terms(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     (tmp_path / "run").mkdir()
     export(save_toy(tmp_path / "run"), "ctranslate2", tmp_path / "exported")
-    engine = Engine(tmp_path / "exported", "cpu")
+    engine = ExportedTranslator(tmp_path / "exported", "cpu")
     terms = terms_of(tmp_path, "dog\tcan\n")
     with pytest.raises(UsageError, match="--terms: this exported model was not trained with terms; give the run"):
         engine.with_terms(Options(), terms, "auto")
-    engine.trained_with_terms = True
+    engine.backend.trained_with_terms = True
     with pytest.raises(UsageError, match="--terms-mode hard: not with an exported model"):
         engine.with_terms(Options(), terms, "hard")
     assert engine.with_terms(Options(), terms, "auto").terms_mode == "soft"
@@ -575,19 +574,19 @@ def test_terms_need_one_vocabulary(tmp_path: Path) -> None:
 
 
 def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator(toy().model, toy().tokenizer, longest_src=64)
-    translator.trained_with_terms = True
+    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
+    translator.backend.trained_with_terms = True
     terms = terms_of(tmp_path, "dog\tgato\n")
     options = translator.with_terms(Options(alignments=True), terms, "soft")
     assert options.terms_mode == "soft"
     searched: list[list[int]] = []
-    search = translator.search
+    search = translator.backend.search_ids
 
     def record(ids: Sequence[Sequence[int]], *args: Any, **how: Any) -> Any:
         searched.extend(list(row) for row in ids)
         return search(ids, *args, **how)
 
-    monkeypatch.setattr(translator, "search", record)
+    monkeypatch.setattr(translator.backend, "search_ids", record)
     lines = ["one dog.", "red cat."]
     found = list(translator.translate(lines, options))
     texts = sorted(marked(translator.tokenizer, ids) for ids in searched)
@@ -598,8 +597,8 @@ def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monke
 
 
 def test_terms_that_a_soft_translation_lacks_are_required(tmp_path: Path) -> None:
-    translator = Translator(toy().model, toy().tokenizer, longest_src=64)
-    translator.trained_with_terms = True  # though it was not, so it ignores most annotations
+    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
+    translator.backend.trained_with_terms = True  # though it was not, so it ignores most annotations
     terms = terms_of(tmp_path, "red\tverde\n")
     soft = list(translator.translate(LINES, translator.with_terms(Options(), terms, "soft")))
     auto = list(translator.translate(LINES, translator.with_terms(Options(), terms, "auto")))
@@ -613,10 +612,10 @@ def test_terms_that_a_soft_translation_lacks_are_required(tmp_path: Path) -> Non
 def test_a_model_knows_that_it_was_trained_with_terms(tmp_path: Path) -> None:
     run = save_toy(tmp_path)
     model, info, _ = load_model(run)
-    assert not Translator.load(run, torch.device("cpu"))[0].trained_with_terms
+    assert not PyTorchBackend.load(run, torch.device("cpu"))[0].trained_with_terms
     content = model_bytes(parameters(model), info.model_copy(update={"terms": True}))
     (run / "model.safetensors").write_bytes(content)
-    assert Translator.load(run, torch.device("cpu"))[0].trained_with_terms
+    assert PyTorchBackend.load(run, torch.device("cpu"))[0].trained_with_terms
 
 
 def test_eval_counts_the_terms_in_translations(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from conftest import toy_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import toy
+from toy import TorchTranslator, toy
 
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError
@@ -29,12 +29,13 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
 from mtcli.translate import line_warnings, windows
 from mtcli.translate.backends import pytorch
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.drafts import Draft
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.windows import Window, shortened_line
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Source, shortened_line
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -45,7 +46,7 @@ SAMPLE = Options(sample=True, max_length=12, n_best=3, seed=4, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def translator() -> Translator:
+def translator() -> TorchTranslator:
     """A random model in float64, whose results do not depend on the batch, with a trained tokenizer."""
     toy = train_tokenizer(PAIRS, vocab_size=330)
     toy.forbidden = [PAD, BOS, *range(3, len(RESERVED))]  # a random model's bytes would not be text
@@ -55,7 +56,7 @@ def translator() -> Translator:
     )
     model = Transformer(config, toy.src_size, toy.tgt_size, joint=True).double().eval()
     torch.nn.init.normal_(model.output.weight, std=0.7)  # as initialised, all tokens are about equally likely
-    return Translator(model, toy, longest_src=40)
+    return TorchTranslator(model, toy, longest_src=40)
 
 
 def run(translator: Translator, lines: Sequence[str], options: Options) -> list[Translation]:
@@ -67,7 +68,7 @@ def texts(found: Sequence[Translation]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE, replace(BEAM, n_best=3)])
-def test_each_line_has_a_translation_in_order(translator: Translator, options: Options) -> None:
+def test_each_line_has_a_translation_in_order(translator: TorchTranslator, options: Options) -> None:
     alone = {line: texts(run(translator, [line], options))[0] for line in LINES}
     found = run(translator, LINES, options)
     assert [one.source for one in found] == LINES
@@ -83,7 +84,7 @@ def test_each_line_has_a_translation_in_order(translator: Translator, options: O
         )
 
 
-def test_blank_lines_are_not_given_to_the_model(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blank_lines_are_not_given_to_the_model(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*BLANK, LINES[0], *BLANK, LINES[1]]
     found = run(translator, lines, GREEDY)
     assert [one.source for one in found] == lines
@@ -103,7 +104,7 @@ def test_blank_lines_are_not_given_to_the_model(translator: Translator, monkeypa
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
 def test_windows_and_batches_do_not_change_translations(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, options: Options
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, options: Options
 ) -> None:
     lines = [*LINES[:5], "", *LINES[5:]]
     whole = run(translator, lines, options)
@@ -116,7 +117,7 @@ def test_windows_and_batches_do_not_change_translations(
             assert [c.score for c in one.candidates] == pytest.approx([c.score for c in other.candidates], abs=1e-5)
 
 
-def test_lines_are_read_window_by_window(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_window_by_window(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "WINDOW", 2)
     drawn = []
 
@@ -140,12 +141,19 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
     assert [len(window) for _, window in windows.read_windows(lines)] == [8, 8, 8, 1]
 
 
+def batches_of(translator: Translator, ids: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the numbers of the lines in each batch of a beam search."""
+    sources = [Source(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
+    batches = translator._search_with(BEAM).batches(sources)
+    return [[source.number for source in batch] for batch in batches]
+
+
 def test_batches_have_similar_lengths_within_the_budget(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(pytorch.BATCH_TOKENS, "cpu", 240)
     ids = translator.tokenizer.encode_src(LINES)
-    batches = list(translator._batches(Window(0, LINES, ids), range(17), BEAM))
+    batches = batches_of(translator, ids)
     assert sorted(row for rows in batches for row in rows) == list(range(17))
     lengths = [len(ids[row]) for rows in batches for row in rows]
     assert lengths == sorted(lengths, reverse=True)
@@ -153,51 +161,51 @@ def test_batches_have_similar_lengths_within_the_budget(
     assert len(batches) < 17
 
 
-def test_shares_of_a_window_have_equal_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_a_window_have_equal_batches(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the budget allows, there is one batch for each share, with equally many tokens, give or take two rows."""
-    monkeypatch.setattr(translator, "num_shares", lambda options: 3)
+    monkeypatch.setattr(translator.backend, "num_shares", lambda options: 3)
     ids = translator.tokenizer.encode_src(LINES)
-    batches = translator._batches(Window(0, LINES, ids), range(17), BEAM)
+    batches = batches_of(translator, ids)
     tokens = [sum(len(ids[row]) + 1 for row in rows) for rows in batches]
     assert len(tokens) == 3
     assert max(tokens) - min(tokens) <= 2 * (max(map(len, ids)) + 1)
 
 
-def test_n_best_begins_with_the_best_translation(translator: Translator) -> None:
+def test_n_best_begins_with_the_best_translation(translator: TorchTranslator) -> None:
     three = run(translator, LINES, replace(BEAM, n_best=3))
     assert [one.text for one in three] == [one.text for one in run(translator, LINES, BEAM)]
     assert sum(len(set(candidates)) > 1 for candidates in texts(three)) > 12
 
 
-class Scripted(LineTranslator):
-    """Finds the first of these drafts, as many as its beam size, and draws them in order."""
+class Scripted(Backend):
+    """Finds the first of these hypotheses, as many as its beam size, and draws them in order."""
 
-    def __init__(self, drafts: Sequence[Draft]):
+    def __init__(self, hypotheses: Sequence[Candidate]):
         super().__init__(toy().tokenizer, 64)
-        self.drafts = drafts
+        self.hypotheses = hypotheses
         self.beams: list[int] = []
 
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> Any:
+    def search(self, sources: Sequence[Source], options: Options) -> Any:
         self.beams.append(options.beam_size)
-        return [self.drafts[: options.n_best if options.sample else options.beam_size]] * len(rows)
+        return [self.hypotheses[: options.n_best if options.sample else options.beam_size]] * len(sources)
 
 
-def drafted(*found: tuple[str, float]) -> list[Draft]:
-    """Drafts with these texts and probabilities, each of another token, and a length penalty of 2."""
-    return [Draft(text, (number,), math.log(p), penalty=2) for number, (text, p) in enumerate(found)]
+def scripted(*found: tuple[str, float]) -> list[Candidate]:
+    """Hypotheses with these texts and probabilities, each of another token, and a length penalty of 2."""
+    return [Candidate(text, math.log(p), math.log(p) / 2, (number,), 2) for number, (text, p) in enumerate(found)]
 
 
-def found_by(translator: LineTranslator, **options: Any) -> list[tuple[str, float, int]]:
-    (one,) = run(translator, ["x"], Options(**options))
+def found_by(backend: Backend, **options: Any) -> list[tuple[str, float, int]]:
+    (one,) = run(Translator(backend), ["x"], Options(**options))
     for candidate in one.candidates:
         assert candidate.score == pytest.approx(candidate.log_prob / 2)
     return [(c.text, pytest.approx(math.exp(c.log_prob)), c.draws) for c in one.candidates]
 
 
-SCRIPT = drafted(
+SCRIPT = scripted(
     ("Hola Mundo", 0.4), ("Hola", 0.1), ("Hola Mundo", 0.2), ("Mundo", 0.15), ("¡Hola!", 0.05), ("Eh", 0.01)
 )
 
@@ -208,49 +216,49 @@ def test_two_segmentations_of_one_text_are_one_candidate() -> None:
 
 
 def test_the_best_hypothesis_stays_first_even_if_the_sum_of_another_is_larger() -> None:
-    script = drafted(("one", 0.3), ("two", 0.2), ("two", 0.2))
+    script = scripted(("one", 0.3), ("two", 0.2), ("two", 0.2))
     assert found_by(Scripted(script), n_best=2) == [("one", 0.3, 1), ("two", 0.4, 2)]
     assert found_by(Scripted(script)) == [("one", 0.3, 1)]
 
 
 @pytest.mark.parametrize(("n_best", "beams"), [(1, [4]), (3, [4]), (4, [4, 8]), (5, [4, 10]), (6, [4, 12, 24])])
 def test_a_wider_search_adds_missing_texts(n_best: int, beams: list[int]) -> None:
-    translator = Scripted(SCRIPT)
-    found = found_by(translator, n_best=n_best)
-    assert translator.beams == beams
+    backend = Scripted(SCRIPT)
+    found = found_by(backend, n_best=n_best)
+    assert backend.beams == beams
     assert len(found) == min(n_best, 5)
     assert found[0] == ("Hola Mundo", 0.6, 2)
     assert len({text for text, *_ in found}) == len(found)
 
 
 def test_a_wider_search_does_not_change_the_first_text() -> None:
-    script = drafted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
+    script = scripted(("one", 0.3), ("one", 0.1), ("two", 0.1), ("three", 0.1), ("best", 0.35))
     assert found_by(Scripted(script), n_best=4)[:2] == [("one", 0.4, 2), ("best", 0.35, 1)]
 
 
 def test_the_wider_beam_has_a_maximum_size() -> None:
-    translator = Scripted(SCRIPT)
-    found_by(translator, n_best=1000)
-    assert max(translator.beams) == 1000
+    backend = Scripted(SCRIPT)
+    found_by(backend, n_best=1000)
+    assert max(backend.beams) == 1000
 
 
 def test_several_translations_of_greedy_search_have_scores_on_one_scale() -> None:
-    greedy = Draft("Hallo", (5, 6), log_prob=-2.0)  # without a length penalty
+    greedy = Candidate("Hallo", -2.0, -2.0, (5, 6))  # without a length penalty
     for n_best, penalty in ((1, 1.0), (2, length_penalty(3, alpha=0.6))):
-        (one,) = run(Scripted([greedy, *SCRIPT]), ["x"], Options(beam_size=1, n_best=n_best))
+        (one,) = run(Translator(Scripted([greedy, *SCRIPT])), ["x"], Options(beam_size=1, n_best=n_best))
         assert one.text == "Hallo"
         assert one.candidates[0].score == pytest.approx(-2.0 / penalty)
 
 
 def test_samples_are_distinct_and_counted() -> None:
-    same, other, third = drafted(("one", 0.5), ("two", 0.1), ("one", 0.2))
+    same, other, third = scripted(("one", 0.5), ("two", 0.1), ("one", 0.2))
     drawn = [same, same, other, same, third, *[same] * 20]
     assert found_by(Scripted(drawn), n_best=1, sample=True) == [("one", 0.5, 1)]
     assert found_by(Scripted(drawn), n_best=2, sample=True) == [("one", 0.5, 3), ("two", 0.1, 1)]
     assert found_by(Scripted(drawn), n_best=3, sample=True) == [("one", 0.7, 11), ("two", 0.1, 1)]
 
 
-def test_the_best_translation_does_not_depend_on_n_best(translator: Translator) -> None:
+def test_the_best_translation_does_not_depend_on_n_best(translator: TorchTranslator) -> None:
     drawn_again = replace(SAMPLE, n_best=1, temperature=0.3, max_length=2)
     for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1), drawn_again):
         alone = run(translator, LINES, options)
@@ -266,27 +274,27 @@ def test_the_best_translation_does_not_depend_on_n_best(translator: Translator) 
 
 @pytest.mark.parametrize("prefix", ["der", "eulb der no", "24 mo", "n"])
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
-def test_translations_begin_with_the_prefix(translator: Translator, prefix: str, options: Options) -> None:
+def test_translations_begin_with_the_prefix(translator: TorchTranslator, prefix: str, options: Options) -> None:
     found = run(translator, LINES[:6], replace(options, prefix=prefix, max_length=40))
     assert all(c.text.startswith(prefix) for one in found for c in one.candidates)
     assert any(len(one.text) > len(prefix) for one in found)
 
 
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
-def test_max_length(translator: Translator, options: Options) -> None:
+def test_max_length(translator: TorchTranslator, options: Options) -> None:
     ids = translator.tokenizer.encode_src(LINES)
     for changed, most in (
         (replace(options, max_length=2), [2] * 17),
         (replace(options, max_length=None, max_extra=3), [len(row) + 3 for row in ids]),
     ):
-        found = translator.search(ids, changed)
+        found = translator.backend.search_ids(ids, changed)
         lengths = [max(len(h.ids) for h in hypotheses) for hypotheses in found]
         assert all(length <= limit for length, limit in zip(lengths, most, strict=True))
         assert any(length == limit for length, limit in zip(lengths, most, strict=True))
 
 
 def test_a_long_line_causes_a_warning_and_is_read_whole(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW", 2)
     long = " ".join(["house"] * 300 + ["moon"])
@@ -309,7 +317,7 @@ def test_a_long_line_causes_a_warning_and_is_read_whole(
 
 
 def test_a_warning_names_the_first_lines_and_counts_the_others(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW", 7)
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 5)
@@ -321,7 +329,7 @@ def test_a_warning_names_the_first_lines_and_counts_the_others(
 
 
 def test_every_shortened_line_is_named(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 1)
     monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
@@ -336,7 +344,7 @@ def test_every_shortened_line_is_named(
 
 
 def test_a_line_that_is_too_long_is_shortened(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
     monkeypatch.setattr(line_warnings, "MAX_LINE_TOKENS", 20)
@@ -354,7 +362,7 @@ def test_a_line_that_is_too_long_is_shortened(
         assert one.text == run(translator, [beginning], GREEDY)[0].text
 
 
-def test_lines_before_a_pause_are_translated_at_once(translator: Translator) -> None:
+def test_lines_before_a_pause_are_translated_at_once(translator: TorchTranslator) -> None:
     drawn = []
 
     def lines():
@@ -373,7 +381,7 @@ def test_lines_before_a_pause_are_translated_at_once(translator: Translator) -> 
 # ---- sampling ----
 
 
-def test_sampling_is_a_function_of_the_seed(translator: Translator) -> None:
+def test_sampling_is_a_function_of_the_seed(translator: TorchTranslator) -> None:
     first = texts(run(translator, LINES, SAMPLE))
     assert texts(run(translator, LINES, SAMPLE)) == first
     other = texts(run(translator, LINES, replace(SAMPLE, seed=5)))
@@ -382,7 +390,7 @@ def test_sampling_is_a_function_of_the_seed(translator: Translator) -> None:
     assert all(len(set(draws)) > 1 for draws in first)  # the draws of a line differ
 
 
-def test_sampling_depends_only_on_the_line_and_its_number(translator: Translator) -> None:
+def test_sampling_depends_only_on_the_line_and_its_number(translator: TorchTranslator) -> None:
     whole = texts(run(translator, LINES, SAMPLE))
     for keep in ([3], [0, 3, 9], [16, 3]):
         lines = [line if i in keep else "" for i, line in enumerate(LINES)]
@@ -394,7 +402,7 @@ def test_sampling_depends_only_on_the_line_and_its_number(translator: Translator
     assert len({tuple(draws) for draws in same}) > 4
 
 
-def test_sampling_from_the_most_likely_token_is_greedy(translator: Translator) -> None:
+def test_sampling_from_the_most_likely_token_is_greedy(translator: TorchTranslator) -> None:
     alone = replace(SAMPLE, top_k=1, n_best=2)
     found = run(translator, LINES, alone)
     assert texts(found) == texts(run(translator, LINES, GREEDY))
@@ -404,9 +412,10 @@ def test_sampling_from_the_most_likely_token_is_greedy(translator: Translator) -
 
 
 def test_load_the_translator_of_a_run(toy_run: Path) -> None:
-    loaded, options, languages = Translator.load(toy_run, torch.device("cpu"))
+    loaded, options, languages = load(toy_run, "cpu")
     assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 5)
-    assert not loaded.model.training
+    assert isinstance(loaded.backend, PyTorchBackend)
+    assert not loaded.backend.model.training
     assert languages == ("en", "xx")
     found = list(loaded.translate(LINES[:3], replace(options, max_length=8)))
     assert [one.source for one in found] == LINES[:3]
@@ -545,7 +554,7 @@ def test_the_regular_expression_is_rarely_used(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_translation_that_repeats_itself_causes_a_warning(
-    translator: Translator, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = list(translator.translate(LINES, GREEDY))
     repeating = [n for n, one in enumerate(found, 1) if repetition_in(one.text)]
@@ -559,7 +568,7 @@ def test_a_translation_that_repeats_itself_causes_a_warning(
 
 
 def test_a_repetition_of_the_source_causes_no_warning(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     line = next(one.source for one in run(translator, LINES, GREEDY) if repetition_in(one.text))
     list(translator.translate([line], GREEDY))

@@ -17,8 +17,9 @@ from mtcli.storage.events import best_of
 from mtcli.storage.state import State, figures_of, score_of
 from mtcli.training.averaging import average_run
 from mtcli.training.run import train
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 ENGLISH = [
     "The cat sleeps on the chair.",
@@ -212,7 +213,7 @@ def tokenize(folder: Path, tokenizer: str) -> tuple[str, ...]:
 
 def translated(folder: Path) -> list[str]:
     model, info, pieces = model_file.load_model(folder)
-    translator = Translator(model, pieces, info.longest_src)
+    translator = Translator(PyTorchBackend(model, pieces, info.longest_src))
     return [t.text for t in translator.translate(ENGLISH, Options(beam_size=1, max_extra=20), warn=False)]
 
 

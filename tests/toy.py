@@ -1,6 +1,7 @@
 """A model small enough to be trained in a test, so that its translations are better than chance."""
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]
@@ -23,6 +27,27 @@ SEED = 3 + int(os.environ.get("MTCLI_TEST_SEED", 0))
 
 MIN_STEPS = 120
 MAX_STEPS = 1000
+
+
+class TorchTranslator(Translator):
+    """A translator with PyTorch, and its model."""
+
+    backend: PyTorchBackend
+
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, longest_src: int, *, others: Sequence[Transformer] = ()
+    ):
+        super().__init__(PyTorchBackend(model, tokenizer, longest_src, others=others))
+        self.model = model
+
+
+class ExportedTranslator(Translator):
+    """A translator with CTranslate2."""
+
+    backend: CTranslate2Backend
+
+    def __init__(self, folder: Path, device: str = "auto"):
+        super().__init__(CTranslate2Backend(folder, device))
 
 
 def knows_its_pairs(translator: Translator) -> bool:
@@ -41,7 +66,7 @@ def knows_its_pairs(translator: Translator) -> bool:
 @cache
 def toy(
     norm: str = "post", joint: bool = True, positions: str = "sinusoidal", activation: str = "relu", bias: bool = False
-) -> Translator:
+) -> TorchTranslator:
     """Return a trained word-by-word translator with two encoder layers, two decoder layers and two heads.
 
     It is trained until it knows its pairs, so that its translations depend neither on the seed nor on the processor.
@@ -64,7 +89,7 @@ def toy(
         torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=0).backward()
         optimizer.step()
         if step >= MIN_STEPS and step % 20 == 0:
-            translator = Translator(model.eval(), pieces, longest_src=64)
+            translator = TorchTranslator(model.eval(), pieces, longest_src=64)
             if knows_its_pairs(translator):
                 break
     else:
@@ -75,7 +100,7 @@ def toy(
 
 def save_toy(
     folder: Path,
-    translator: Translator | None = None,
+    translator: TorchTranslator | None = None,
     src: str = "en",
     tgt: str = "es",
     decode: DecodeConfig | None = None,

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
-from toy import toy
+from toy import TorchTranslator, toy
 
 from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig
@@ -23,7 +23,7 @@ from mtcli.model.transformer import TABLE_LENGTH, Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.training.request import InitialModel
 from mtcli.training.run import train
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
@@ -58,9 +58,9 @@ def events(run_folder: Path, kind: str) -> list[dict[str, Any]]:
 def log_probs(folder: Path, name: str) -> tuple[str, list[float]]:
     """Return the device that `auto` chooses for a run, and the log-probabilities of three pairs under its model."""
     translator, _, _ = load(folder / name, "auto")
-    assert isinstance(translator, Translator)
-    found = likelihoods(translator, toy_pairs(3), quiet=True)
-    return translator.device.type, [likelihood.log_prob for likelihood in found if likelihood]
+    assert isinstance(translator.backend, PyTorchBackend)
+    found = likelihoods(translator.backend, toy_pairs(3), quiet=True)
+    return translator.backend.device.type, [likelihood.log_prob for likelihood in found if likelihood]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ Translated = list[list[tuple[str, float, Any]]]
 """Text, log-probability and alignment of each candidate of each line."""
 
 
-def translated(translator: Translator, options: Options) -> Translated:
+def translated(translator: TorchTranslator, options: Options) -> Translated:
     translations = translator.translate(LINES, options, warn=False, quiet=True)
     return [[(c.text, c.log_prob, c.alignment) for c in found.candidates] for found in translations]
 
@@ -136,17 +136,17 @@ def translate_on_both() -> dict[str, tuple[Translated, Translated]]:
     return found
 
 
-def on_cuda(translator: Translator) -> Translator:
-    return Translator(copy.deepcopy(translator.model).to("cuda"), translator.tokenizer, translator.longest_src)
+def on_cuda(translator: TorchTranslator) -> TorchTranslator:
+    return TorchTranslator(copy.deepcopy(translator.model).to("cuda"), translator.tokenizer, translator.longest_src)
 
 
-def ensemble_of(translator: Translator) -> Translator:
+def ensemble_of(translator: TorchTranslator) -> TorchTranslator:
     """Return an ensemble of a model and one with other weights."""
     other = copy.deepcopy(translator.model)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter *= 1.05
-    return Translator(translator.model, translator.tokenizer, translator.longest_src, others=[other])
+    return TorchTranslator(translator.model, translator.tokenizer, translator.longest_src, others=[other])
 
 
 def test_every_search_finds_the_translations_of_the_cpu() -> None:
@@ -182,7 +182,9 @@ def test_all_kinds_of_positions_equal_those_on_the_cpu() -> None:
 
 def explain_on_both() -> list[dict[str, Any]]:
     """Explain a translation on the device and on the CPU."""
-    return [to_dict(explain(each, LINES[0], Options(), neighbours=True), 1, 1) for each in (on_cuda(toy()), toy())]
+    return [
+        to_dict(explain(each.backend, LINES[0], Options(), neighbours=True), 1, 1) for each in (on_cuda(toy()), toy())
+    ]
 
 
 def test_explaining_equals_that_on_the_cpu() -> None:

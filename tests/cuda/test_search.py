@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
-from toy import toy
+from toy import TorchTranslator, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.model.transformer import Transformer
@@ -17,7 +17,6 @@ from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search
 from mtcli.search.sampling import sampler
 from mtcli.text.special_tokens import EOS
-from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.translation import Options
 
 pytestmark = needs_simulated_cuda
@@ -71,7 +70,7 @@ def test_a_step_waits_once_with_every_option() -> None:
 
 def translate_in_bf16(beam_size: int) -> tuple[list[str], Counts]:
     model = copy.deepcopy(toy().model).to("cuda")
-    translator = Translator(model, toy().tokenizer, 64)
+    translator = TorchTranslator(model, toy().tokenizer, 64)
     with counting() as counts:
         found = translator.translate(LINES[:4], Options(beam_size=beam_size, max_length=12), warn=False, quiet=True)
         texts = [one.text for one in found]

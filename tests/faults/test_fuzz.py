@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from processes import no_hang
@@ -21,7 +20,7 @@ from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import DataError, ModelError, MtcliError, UsageError
 from mtcli.storage.model_file import load_model
 from mtcli.text.lines import read_lines
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate import loading
 from mtcli.translate.streams import formatted, translations
 from mtcli.translate.translation import Options
 
@@ -94,7 +93,7 @@ def test_72_fuzzed_files_of_pairs(case: Case, tmp_path: Path, rng: random.Random
 
 
 def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
-    translator = Translator.load(job.clean, torch.device("cpu"))[0]
+    translator = loading.load(job.clean, "cpu", "torch")[0]
     options = Options(beam_size=1, max_length=2)
     pieces = st.sampled_from(
         ["red", " ", "\t", "\r", "\u2028", "\x85", "\x0b", "</s>", "猫", "e\u0301", "\u200d", "🙂" * 40]

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 
 from faults.conftest import Case
 from faults.harness import Job, Result, run, start
@@ -43,9 +42,10 @@ from faults.inputs import (
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.loading import load
 from mtcli.translate.streams import translations
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 BREAKS = "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"
 """Characters that other tools treat as the end of a line."""
@@ -75,7 +75,7 @@ def trained_pairs(run_folder: Path) -> list[Pair]:
 
 @pytest.fixture(scope="module")
 def translator(job: Job) -> Translator:
-    return Translator.load(job.clean, torch.device("cpu"))[0]
+    return load(job.clean, "cpu", "torch")[0]
 
 
 def translated(translator: Translator, text: bytes, folder: Path) -> list[str]:

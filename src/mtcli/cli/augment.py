@@ -161,13 +161,13 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
 
     from mtcli.recipes.augment.synthesis import Models
     from mtcli.runtime.device import pick_device
-    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.loading import load_ensemble
 
     translator, options, languages = load_ensemble(folders, device)
     scorer = None
     if reverse is not None:
-        scorer, _, other = Translator.load(reverse, pick_device(device))
+        scorer, _, other = PyTorchBackend.load(reverse, pick_device(device))
         if other != (languages[1], languages[0]):
             raise UsageError(
                 f"--reverse {reverse}: translates {other[0]} → {other[1]}; this needs a model of "

@@ -19,7 +19,7 @@ from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
     from mtcli.explain.explanation import Explanation
-    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.backends.pytorch import PyTorchBackend
 
 EXAMPLES = (
     'mtcli explain "Hello World"',
@@ -104,13 +104,13 @@ def explain(
     models = model or [LATEST]
     check_outputs([html, "-"], models=models)
     (sentence,) = arguments([text.replace("\n", " ")])
-    translator, options, _ = load_with_pytorch(models, device)
-    _check_layer_and_head(translator, layer, head)
+    backend, options, _ = load_with_pytorch(models, device)
+    _check_layer_and_head(backend, layer, head)
     if to is not None:
         options = with_changes(options, to=to)
     if beam_size is not None:
         options = with_changes(options, beam_size=beam_size)
-    explanation = explain_translation(translator, sentence, options, neighbours=neighbours)
+    explanation = explain_translation(backend, sentence, options, neighbours=neighbours)
     if step is not None and step > len(explanation.steps):
         raise UsageError(f"--step {step}: this translation has {counted(len(explanation.steps), 'step')}")
     layer_index = _index(layer)
@@ -140,13 +140,13 @@ def _check_options(step: int | None, full: bool, neighbours: bool, json_: bool, 
         raise UsageError("--neighbours: only with --full, --json or --html")
 
 
-def _check_layer_and_head(translator: "Translator", layer: int | None, head: int | None) -> None:
+def _check_layer_and_head(backend: "PyTorchBackend", layer: int | None, head: int | None) -> None:
     """Check that the model has this layer and head.
 
     Raises:
         UsageError: It has fewer.
     """
-    shape = translator.model.config
+    shape = backend.model.config
     layers = max(shape.num_encoder_layers, shape.num_decoder_layers)
     if layer is not None and layer > layers:
         raise UsageError(f"--layer {layer}: this model has {layers}")

@@ -39,7 +39,7 @@ def score(
     from mtcli.runtime.output_checks import check_outputs
     from mtcli.runtime.progress import on_terminal
     from mtcli.text.lines import Counts
-    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.scoring import likelihoods
     from mtcli.translate.streams import lines_of, name_of, report_counts
 
@@ -48,13 +48,13 @@ def score(
     check_plain_text(files, "write each side to a file of its own (data clean -o PREFIX writes two)")
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(src_file, tgt_file)
-    translator, *_ = Translator.load(model, pick_device(device))
+    backend, *_ = PyTorchBackend.load(model, pick_device(device))
     if to:
-        translator.tokenizer.tag_of(to)  # refuses an unknown language before the files are read
+        backend.tokenizer.tag_of(to)  # refuses an unknown language before the files are read
     counts = Counts()
     sources = lines_of(src_file, replace=replace, counts=counts)
     translations = lines_of(tgt_file, replace=replace, counts=counts)
     pairs = side_by_side(sources, translations, name_of(src_file), name_of(tgt_file))
-    for likelihood in likelihoods(translator, pairs, to=to or "", quiet=on_terminal(sys.stdout)):
+    for likelihood in likelihoods(backend, pairs, to=to or "", quiet=on_terminal(sys.stdout)):
         print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
     report_counts(counts)

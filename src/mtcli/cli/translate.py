@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mtcli.terms.report import TermsReport
-    from mtcli.translate.line_translator import LineTranslator
     from mtcli.translate.translation import Options, Translation
+    from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ def _load(
     given: dict[str, Any],
     rerank: Path | None,
     rerank_weight: float | None,
-) -> "tuple[LineTranslator, Options, tuple[str, str]]":
+) -> "tuple[Translator, Options, tuple[str, str]]":
     """Load the models, and the one that reranks their hypotheses.
 
     Args:
@@ -337,7 +337,7 @@ def _refuse_for_documents(options: dict[str, Any]) -> None:
 
 
 def _translate(
-    translator: "LineTranslator",
+    translator: "Translator",
     options: "Options",
     render: "Callable[[Translation, int], Iterator[str]]",
     text: list[str] | None,

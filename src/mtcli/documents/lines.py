@@ -1,13 +1,13 @@
 """Translate lines of text by the path of documents: sentence by sentence, with protected text kept.
 
-A line stays one line. Its translations have scores and word alignments, as those of `LineTranslator` have.
+A line stays one line. Its translations have scores and word alignments, as those of `Translator` have.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.markup.sentences import InlineTranslation
@@ -16,7 +16,6 @@ from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import uses
 from mtcli.text.placeholders import find_protected
 from mtcli.text.words import character_spans, word_spans
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.line_warnings import (
     warn_about_characters,
     warn_about_divided_lines,
@@ -25,10 +24,11 @@ from mtcli.translate.line_warnings import (
     warn_about_repetitions,
 )
 from mtcli.translate.translation import Candidate, Links, Options, Translation
+from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Window, read_windows, until_pause
 
 
-def by_sentence(translator: LineTranslator, src: str, tgt: str) -> LineTranslator:
+def by_sentence(translator: Translator, src: str, tgt: str) -> Translator:
     """Return a translator of lines that splits them into sentences and keeps protected text.
 
     With `prefix` or `sample`, lines are translated as they are.
@@ -38,56 +38,54 @@ def by_sentence(translator: LineTranslator, src: str, tgt: str) -> LineTranslato
         src: Source language.
         tgt: Target language, unless the options of a search name it.
     """
-    return cast(LineTranslator, _BySentence(translator, src, tgt))
+    return _BySentence(translator, src, tgt)
 
 
-class _BySentence:
+class _BySentence(Translator):
     """See `by_sentence`."""
 
-    def __init__(self, translator: LineTranslator, src: str, tgt: str) -> None:
+    def __init__(self, translator: Translator, src: str, tgt: str) -> None:
+        super().__init__(translator.backend)
         self._translator = translator
         self._src = src
         self._tgt = tgt
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._translator, name)
 
     def translate(
         self,
         lines: Iterable[str],
         options: Options,
         *,
-        total: int | None = None,
         warn: bool = True,
         quiet: bool = False,
         ready: Callable[[], bool] = lambda: True,
         rank: int = 0,
         num_ranks: int = 1,
         growing: bool = False,
+        **how: Any,
     ) -> Iterator[Translation]:
-        """See `LineTranslator.translate`."""
+        """See `Translator.translate`."""
         if options.prefix or options.sample:
             yield from self._translator.translate(
                 lines,
                 options,
-                total=total,
                 warn=warn,
                 quiet=quiet,
                 ready=ready,
                 rank=rank,
                 num_ranks=num_ranks,
                 growing=growing,
+                **how,
             )
             return
         if options.to:
-            self._translator.tokenizer.tag_of(options.to)
+            self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
         with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
             for window in windows:
                 together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
-                yield from self._translate_windows(together, options, bar, warn=warn, growing=growing)
+                yield from self._translate_sentences(together, options, bar, warn=warn, growing=growing)
 
-    def _translate_windows(
+    def _translate_sentences(
         self, windows: Iterable[tuple[int, list[str]]], options: Options, bar: Progress, *, warn: bool, growing: bool
     ) -> Iterator[Translation]:
         """Translate the lines of windows, see `read_windows`."""
@@ -118,7 +116,7 @@ class _BySentence:
 
     def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
         """Warn about lines unlike those of training."""
-        tokenizer = self._translator.tokenizer
+        tokenizer = self.tokenizer
         window = Window(first, lines, [segment.ids for segment in found])
         divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
         warn_about_divided_lines(divided, self._translator.longest_src)

@@ -26,9 +26,9 @@ from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
 from mtcli.text.repetitions import repetition_in
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class _Divided:
             yield TranslatedSegment(segment, sentences, asked, answers, is_divided, ids)
 
 
-def _divide(segments: Iterable[Inline], translator: LineTranslator, src: str) -> _Divided:
+def _divide(segments: Iterable[Inline], translator: Translator, src: str) -> _Divided:
     """Divide segments into sentences."""
     whole = list(segments)
     texts = [text_of(segment) for segment in whole]
@@ -147,7 +147,7 @@ def _divide(segments: Iterable[Inline], translator: LineTranslator, src: str) ->
 
 def translate_whole(
     chunks: Iterable[Iterable[Inline]],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     bar: Progress,
     *,
@@ -171,14 +171,14 @@ def translate_whole(
         src: Source language.
         tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
         warn: Warn about sentences that are not translated, or whose protected text was put back.
-        growing: See `LineTranslator.translate`.
+        growing: See `Translator.translate`.
 
     Yields:
         The paragraphs of each chunk, translated.
 
     Raises:
-        UsageError: sentencex is not installed; see also `LineTranslator.translate`.
-        NotFiniteError: See `LineTranslator.translate`.
+        UsageError: sentencex is not installed; see also `Translator.translate`.
+        NotFiniteError: See `Translator.translate`.
     """
     divided = (_divide(chunk, translator, src) for chunk in chunks)
     decimals = same_signs(src, options.to or tgt)
@@ -187,7 +187,7 @@ def translate_whole(
 
 def _translate_divided(
     chunks: Iterable[_Divided],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     bar: Progress,
     *,
@@ -226,7 +226,7 @@ def _has_letters(content: Inline) -> bool:
 
 def translate_segments(
     segments: Iterable[Inline],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     *,
     src: str,
@@ -250,7 +250,7 @@ def translate_segments(
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
-        NotFiniteError: See `LineTranslator.translate`.
+        NotFiniteError: See `Translator.translate`.
     """
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
@@ -298,7 +298,7 @@ def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
 
 
 def translate_text(
-    text: str, translator: LineTranslator, options: Options, *, src: str, tgt: str = "", quiet: bool = False
+    text: str, translator: Translator, options: Options, *, src: str, tgt: str = "", quiet: bool = False
 ) -> str:
     """Translate plain text of any number of paragraphs, see `plain_text` and `translate_segments`."""
     document = read_text(EncodedText(text))
@@ -309,7 +309,7 @@ def translate_text(
 def translate_bytes(
     content: bytes,
     read_options: ReadOptions,
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     *,
     quiet: bool = False,
@@ -328,7 +328,7 @@ def translate_bytes(
     Raises:
         UsageError: The type is unknown, or a package is missing.
         DataError: The file is broken, unsafe or larger than `MAX_BYTES`.
-        NotFiniteError: See `LineTranslator.translate`.
+        NotFiniteError: See `Translator.translate`.
     """
     _check_size(len(content), read_options.name)
     document = read_document(content, read_options)
@@ -343,7 +343,7 @@ def translate_document(
     texts: Sequence[str] | None,
     path: str | None,
     output: str,
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     read_options: ReadOptions,
     *,

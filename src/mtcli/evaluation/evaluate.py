@@ -72,7 +72,7 @@ class EvaluationRequest:
     terms: Path | None = None
     """Terms that models use, and whose use is counted."""
     terms_mode: str = "auto"
-    """See `LineTranslator.with_terms`."""
+    """See `Translator.with_terms`."""
     engine: str | None = None
     device: str = "auto"
     replace: bool = False
@@ -118,8 +118,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class _Translator:
-    """A loaded model."""
+class _System:
+    """A loaded model that translates."""
 
     tokenizer: Tokenizer
     translate: Callable[[list[str]], list[str]]
@@ -128,7 +128,7 @@ class _Translator:
     tgt: str
     """Target language. For a multilingual model, that of the request, if it names one."""
     bleu_tokenizer: str | None
-    """See `LineTranslator.bleu_tokenizer`."""
+    """See `Backend.bleu_tokenizer`."""
 
 
 def evaluate(request: EvaluationRequest) -> Evaluation:
@@ -213,7 +213,7 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
 
 def _load(
     models: Sequence[Path], request: EvaluationRequest, rerank: Path | None = None, *, terms: Terms | None = None
-) -> _Translator:
+) -> _System:
     translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -233,10 +233,10 @@ def _load(
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources))]
 
-    return _Translator(translator.tokenizer, translate, src, tgt, translator.bleu_tokenizer)
+    return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer)
 
 
-def _check_target(language: str, *translators: _Translator | None) -> None:
+def _check_target(language: str, *translators: _System | None) -> None:
     """Check that every multilingual model has a target language, and that there is such a model.
 
     Raises:
@@ -251,7 +251,7 @@ def _check_target(language: str, *translators: _Translator | None) -> None:
 
 
 def _sources_and_references(
-    request: EvaluationRequest, translator: _Translator | None, counts: Counts
+    request: EvaluationRequest, translator: _System | None, counts: Counts
 ) -> tuple[list[str] | None, list[list[str]]]:
     """Return the source sentences, if there are any, and each set of references. `counts` is updated by reading."""
     if request.pairs is not None and translator:
@@ -262,7 +262,7 @@ def _sources_and_references(
 
 
 def _read_table(
-    spec: str, translator: _Translator, request: EvaluationRequest, counts: Counts
+    spec: str, translator: _System, request: EvaluationRequest, counts: Counts
 ) -> tuple[list[str], list[list[str]]]:
     """Read pairs in any form that `--train` takes, in the languages of the model, and report what was skipped.
 
@@ -349,7 +349,7 @@ def _are_of_demo(sources: list[str]) -> bool:
     return all(source in held_out for source in sources)
 
 
-def _default_tokenizer(request: EvaluationRequest, translator: _Translator | None, other: _Translator | None) -> str:
+def _default_tokenizer(request: EvaluationRequest, translator: _System | None, other: _System | None) -> str:
     """Return BLEU's tokenizer: that of the run or the model, otherwise that of the target language.
 
     Translations in a file have the language of the model that `--model` names, if it does, or of the other model.

@@ -17,11 +17,10 @@ from mtcli.storage.model_file import ModelInfo
 from mtcli.text.languages import english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2_library import load_native
-from mtcli.translate.drafts import Draft
-from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options
-from mtcli.translate.windows import Window
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.backends.ctranslate2 import load_native
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import Source
 
 SUFFIX = ".argosmodel"
 
@@ -104,7 +103,7 @@ def _zip(content: Path, archive: Path) -> None:
                     shutil.copyfileobj(source, target)
 
 
-class Installed(LineTranslator):
+class Installed(Backend):
     """An installed package, used as Argos Translate uses it: its tokenizer, and CTranslate2 with its options."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
@@ -122,27 +121,28 @@ class Installed(LineTranslator):
         self.native = load_native(folder / "model", device="cpu")
         self.processor = sentencepiece_model.processor((folder / "sentencepiece.model").read_bytes())
 
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         return 2000
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
-        sources = [self.processor.encode(window.lines[row], out_type=str) for row in rows]
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
         results = self.native.translate_batch(
-            sources,
+            [self.processor.encode(source.line, out_type=str) for source in sources],
             replace_unknowns=True,
             beam_size=options.beam_size,
             num_hypotheses=1,
             length_penalty=options.length_penalty,
             return_scores=True,
         )
-        drafts = []
+        found = []
         for result in results:
             (tokens,) = result.hypotheses
             (score,) = result.scores
             text = sentencepiece_model.join(self.processor, tokens)
             penalty = (len(tokens) + 1) ** options.length_penalty
-            drafts.append([Draft(text, (), score * penalty, penalty)])
-        return drafts
+            found.append([Candidate(text, score * penalty, score, penalty=penalty)])
+        return found
 
 
 def install(archive: Path, folder: Path) -> Path:

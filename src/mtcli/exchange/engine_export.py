@@ -21,12 +21,11 @@ from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_identity import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2 import Engine
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import Proof, Search, check_current, proof_of
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 NUM_SENTENCES = 64
 """Sentences that are compared, if there are as many."""
@@ -85,11 +84,12 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
         return
     model = identity_of(run / "model.safetensors")
     about = export_details(run, info, "ctranslate2")
-    pytorch = Translator(weights, tokenizer, info.longest_src)
+    pytorch = Translator(PyTorchBackend(weights, tokenizer, info.longest_src))
     options = Options.of(info.decode)
     with whole_folder(run / ENGINE) as folder:
         write_model(weights, info, tokenizer, folder, about)
-        searches = _compare(pytorch, Engine(folder, "cpu"), sentences, options, seconds_left)
+        engine = Translator(CTranslate2Backend(folder, "cpu"))
+        searches = _compare(pytorch, engine, sentences, options, seconds_left)
         proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
         written = json.loads((folder / PROVENANCE).read_bytes())
         write_details(folder, written | {"proof": proof.model_dump()})
@@ -119,8 +119,8 @@ def _short_sentences(sources: Sequence[str], tokenizer: Tokenizer) -> list[str]:
 
 
 def _compare(
-    pytorch: LineTranslator,
-    engine: LineTranslator,
+    pytorch: Translator,
+    engine: Translator,
     sentences: Sequence[str],
     options: Options,
     seconds_left: Callable[[], float],

@@ -28,11 +28,12 @@ from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2 import Engine
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import FORMAT, sha256
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -181,13 +182,13 @@ def _compare_with_original(
     max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
     options = Options.of(info.decode)
     options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))
-    ours = Translator(weights, tokenizer, info.longest_src)
-    exported: LineTranslator
+    ours = PyTorchBackend(weights, tokenizer, info.longest_src)
+    exported: Backend
     if target == "argos":
         return _compare_package(ours, folder / f"{argos.package_name(info)}{argos.SUFFIX}", sources)
     if target == "ctranslate2":
         options = replace(options, early_stopping=True)  # CTranslate2 has no other rule
-        exported = Engine(folder, "cpu")
+        exported = CTranslate2Backend(folder, "cpu")
     else:
         options = replace(options, beam_size=1)
         try:
@@ -195,15 +196,15 @@ def _compare_with_original(
         except ImportError:
             log.warning("not compared with the run: transformers (or sentencepiece) is not installed")
             return None
-    return compare(ours, exported, sources, options)
+    return compare(Translator(ours), Translator(exported), sources, options)
 
 
-def _compare_package(ours: LineTranslator, package: Path, sources: Sequence[str]) -> Parity:
+def _compare_package(ours: Backend, package: Path, sources: Sequence[str]) -> Parity:
     """Unpack a package for Argos Translate, and compare its translations with ours by the search of Argos Translate."""
     with tempfile.TemporaryDirectory() as folder:
         installed = argos.install(package, Path(folder))
         exported = argos.Installed(installed, ours.tokenizer, ours.longest_src)
-        return compare(ours, exported, sources, argos.SEARCH)
+        return compare(Translator(ours), Translator(exported), sources, argos.SEARCH)
 
 
 def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:

@@ -5,7 +5,7 @@ tokenizer (`source.spm`, `target.spm` and `vocab.json`) and its original token i
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,10 +22,9 @@ from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
-from mtcli.translate.drafts import Draft
-from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Options
-from mtcli.translate.windows import Window
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import Source
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",
@@ -200,7 +199,7 @@ def _tensors(model: Transformer, ids: Ids) -> Tensors:
     return found
 
 
-class Exported(LineTranslator):
+class Exported(Backend):
     """An exported folder as `transformers` reads it: its tokenizer, and its greedy search."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
@@ -222,27 +221,31 @@ class Exported(LineTranslator):
         self.exported_tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.exported_model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         return 2000
 
-    def _batches(self, window: Window, rows: Sequence[int], options: Options) -> Iterator[list[int]]:
-        """Divide the rows into batches of equal length, because `generate` has one maximum length for a batch."""
-        for batch in super()._batches(window, rows, options):
-            for _, same_length in groupby(batch, key=lambda row: len(window.ids[row])):
-                yield list(same_length)
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
+        found: list[list[Candidate]] = []
+        # `generate` has one maximum length for a batch.
+        for _, same_length in groupby(sources, key=lambda source: len(source.ids)):
+            found += self._search_group(list(same_length), options)
+        return found
 
     @torch.inference_mode()
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
-        lines = [window.lines[row] for row in rows]
+    def _search_group(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """Search for the translations of sources with equally many tokens."""
+        lines = [source.line for source in sources]
         inputs = self.exported_tokenizer(lines, padding=True, return_tensors="pt")
-        max_length = options.max_length or len(window.ids[rows[0]]) + options.max_extra
+        max_length = options.max_length or len(sources[0].ids) + options.max_extra
         ids: Tensor = self.exported_model.generate(**inputs, num_beams=1, max_length=max_length + 2)  # <s> and </s>
         logits = self.exported_model(**inputs, decoder_input_ids=ids[:, :-1]).logits
         log_p = logits.log_softmax(dim=-1).gather(2, ids[:, 1:, None]).squeeze(2)  # (B, T)
         is_padding = ids[:, 1:] == self.exported_model.config.pad_token_id
         log_probs = log_p.masked_fill(is_padding, 0.0).sum(dim=1).tolist()
         texts = self.exported_tokenizer.batch_decode(ids, skip_special_tokens=True)
-        drafts = []
+        found = []
         for text, row_ids, log_prob in zip(texts, ids.tolist(), log_probs, strict=True):
-            drafts.append([Draft(text, tuple(row_ids), log_prob)])
-        return drafts
+            found.append([Candidate(text, log_prob, log_prob, tuple(row_ids))])
+        return found

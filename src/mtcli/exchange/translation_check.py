@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from mtcli.runtime.wording import counted
 from mtcli.search.length import penalty_formula
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 MAX_DIFFERENCES = 20
 """Differences that `parity.json` lists."""
@@ -51,7 +51,7 @@ class Parity:
 
 
 def compare(
-    ours: LineTranslator, exported: LineTranslator, sources: Sequence[str], options: Options, *, quiet: bool = False
+    ours: Translator, exported: Translator, sources: Sequence[str], options: Options, *, quiet: bool = False
 ) -> Parity:
     """Translate the same sentences with both models, and compare their best translations.
 

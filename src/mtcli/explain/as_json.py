@@ -87,8 +87,8 @@ def stage_to_dict(stage: Stage, decimals: int) -> dict[str, Any]:
 
 
 def _model(explanation: Explanation) -> dict[str, Any]:
-    translator = explanation.translator
-    config = translator.model.config
+    backend = explanation.backend
+    config = backend.model.config
     return {
         "d_model": config.d_model,
         "d_ff": config.d_ff,
@@ -99,9 +99,9 @@ def _model(explanation: Explanation) -> dict[str, Any]:
         "num_decoder_layers": config.num_decoder_layers,
         "norm": config.norm,
         "positions": config.positions,
-        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
-        "src_vocab": translator.tokenizer.src_size,
-        "tgt_vocab": translator.tokenizer.tgt_size,
+        "parameters": sum(parameter.numel() for parameter in backend.model.parameters()),
+        "src_vocab": backend.tokenizer.src_size,
+        "tgt_vocab": backend.tokenizer.tgt_size,
     }
 
 

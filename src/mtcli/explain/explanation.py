@@ -27,7 +27,7 @@ from mtcli.search.step import Expansion, Hypothesis
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.line_warnings import warn_about_missing_tags
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import MAX_LINE_TOKENS, Window, tagged
@@ -107,7 +107,7 @@ class Vote:
 class Explanation:
     """One translation and all intermediate results."""
 
-    translator: Translator
+    backend: PyTorchBackend
     options: Options
     source: str
     texts: Sequence[str]
@@ -128,21 +128,21 @@ class Explanation:
     @property
     def src_tokens(self) -> list[str]:
         """The encoder's input, with `</s>`."""
-        return self.translator.tokenizer.src_tokens(self.src_ids)
+        return self.backend.tokenizer.src_tokens(self.src_ids)
 
     @property
     def tgt_tokens(self) -> list[str]:
         """The decoder's output, with `</s>`."""
-        return self.translator.tokenizer.tgt_tokens(self.tgt_ids)
+        return self.backend.tokenizer.tgt_tokens(self.tgt_ids)
 
     @property
     def decoder_tokens(self) -> list[str]:
         """The decoder's input: the output shifted right, `<s>` first."""
-        return self.translator.tokenizer.tgt_tokens([BOS, *self.tgt_ids[:-1]])
+        return self.backend.tokenizer.tgt_tokens([BOS, *self.tgt_ids[:-1]])
 
     def attention_modules(self, kind: str) -> list[MultiHeadAttention]:
         """Return the attention module of each layer; `kind` is one of `ATTENTIONS`."""
-        model = self.translator.model
+        model = self.backend.model
         if kind == ENCODER_SELF:
             return [cast(EncoderLayer, layer).self_attention for layer in model.encoder]
         decoder = [cast(DecoderLayer, layer) for layer in model.decoder]
@@ -179,11 +179,11 @@ def alignment_sharpness(weights: Tensor) -> float:
 
 
 @torch.inference_mode()
-def explain(translator: Translator, text: str, options: Options, *, neighbours: bool = False) -> Explanation:
+def explain(backend: PyTorchBackend, text: str, options: Options, *, neighbours: bool = False) -> Explanation:
     """Translate one line and record every intermediate result.
 
     Args:
-        translator: The model and its tokenizer.
+        backend: The model and its tokenizer.
         text: One sentence.
         options: Options of the search. All finished hypotheses are returned; `n_best` is ignored.
         neighbours: Also find the nearest embeddings of each token.
@@ -194,25 +194,25 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
     """
     if not text.strip() or "\n" in text:
         raise UsageError("explain takes one sentence, on one line")
-    model = translator.model
-    tokenizer = translator.tokenizer
+    model = backend.model
+    tokenizer = backend.tokenizer
     ids = _source_ids(tokenizer, text, options.to)
     if len(ids) > MAX_LINE_TOKENS:
         raise UsageError(f"the sentence has {len(ids)} tokens; explain takes {MAX_LINE_TOKENS} at most")
     expansions: list[Expansion] = []
     options = replace(options, n_best=sys.maxsize, precision="fp32")  # as the other numbers of the explanation
-    hypotheses = translator.search([ids], options, observe=expansions.append)[0]
+    hypotheses = backend.search_ids([ids], options, observe=expansions.append)[0]
     best = hypotheses[0].ids
-    src_batch = pad([ids], after=(EOS,)).to(translator.device)
-    tgt_batch = pad([best], before=(BOS,)).to(translator.device)
+    src_batch = pad([ids], after=(EOS,)).to(backend.device)
+    tgt_batch = pad([best], before=(BOS,)).to(backend.device)
     with record_forward(model) as recording:
         logits = model(src_batch, tgt_batch)
-    others = [member(src_batch, tgt_batch) for member in translator.members[1:]]
+    others = [member(src_batch, tgt_batch) for member in backend.members[1:]]
     log_probs = [scores[0].float().log_softmax(dim=-1) for scores in (logits, *others)]
     src_ids = [*ids, EOS]
     tgt_ids = [*best, EOS]
     return Explanation(
-        translator=translator,
+        backend=backend,
         options=options,
         source=text,
         texts=tokenizer.decode([hypothesis.ids for hypothesis in hypotheses]),
@@ -222,7 +222,7 @@ def explain(translator: Translator, text: str, options: Options, *, neighbours: 
         recording=recording,
         steps=_steps(log_mean([log_p.clone() for log_p in log_probs]), tgt_ids, tokenizer.tgt_tokens),
         tree=_beam_tree(expansions, hypotheses, options, tokenizer.tgt_tokens),
-        neighbours=_neighbours_by_side(translator, src_ids, tgt_ids) if neighbours else {},
+        neighbours=_neighbours_by_side(backend, src_ids, tgt_ids) if neighbours else {},
         votes=_votes(log_probs, tgt_ids, tokenizer.tgt_tokens) if others else [],
     )
 
@@ -329,10 +329,10 @@ def _path(nodes: Sequence[BeamNode], node: BeamNode) -> list[BeamNode]:
 
 
 def _neighbours_by_side(
-    translator: Translator, src_ids: Sequence[int], tgt_ids: Sequence[int]
+    backend: PyTorchBackend, src_ids: Sequence[int], tgt_ids: Sequence[int]
 ) -> dict[str, list[Neighbours]]:
-    model = translator.model
-    tokenizer = translator.tokenizer
+    model = backend.model
+    tokenizer = backend.tokenizer
     return {
         "src": _neighbours(model.src_embedding, src_ids, tokenizer.src_tokens, tokenizer.src_byte_of),
         "tgt": _neighbours(model.tgt_embedding, tgt_ids, tokenizer.tgt_tokens, tokenizer.tgt_byte_of),

@@ -28,7 +28,7 @@ def to_html(explanation: Explanation, layer: int | None = None, head: int | None
         layer = 0
     if layer is not None and head is None:
         head = 0
-    model = explanation.translator.model
+    model = explanation.backend.model
     num_positions = max(len(explanation.src_ids), len(explanation.tgt_ids), MIN_POSITIONS)
     data = summary(explanation, DECIMALS) | {
         "start": {"layer": explanation.sharpest_layer() if layer is None else layer, "head": head},
@@ -42,7 +42,7 @@ def to_html(explanation: Explanation, layer: int | None = None, head: int | None
 
 def _trace(explanation: Explanation) -> dict[str, Any]:
     """Return the stages of every layer and head."""
-    model = explanation.translator.model
+    model = explanation.backend.model
     heads = range(model.config.num_heads)
     num_encoder_layers = len(model.encoder)
     num_decoder_layers = len(model.decoder)

@@ -47,7 +47,7 @@ def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
         layer: Encoder and decoder layer, from 0; a stack with fewer layers shows its last one.
         head: Head, from 0.
     """
-    model = explanation.translator.model
+    model = explanation.backend.model
     return [
         *embedding_stages(explanation, "src"),
         *encoder_stages(explanation, min(layer, len(model.encoder) - 1), head),
@@ -60,7 +60,7 @@ def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
 
 def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
     """Return the stages from token ids to the input of the first layer; `side` is `src` or `tgt`."""
-    embedding = cast(Embedding, getattr(explanation.translator.model, f"{side}_embedding"))
+    embedding = cast(Embedding, getattr(explanation.backend.model, f"{side}_embedding"))
     calls = explanation.recording.calls[embedding.tokens]
     if side == "src":
         name = "x"
@@ -113,7 +113,7 @@ def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Stag
 
 def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """Return the stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
-    module = cast(EncoderLayer, explanation.translator.model.encoder[layer])
+    module = cast(EncoderLayer, explanation.backend.model.encoder[layer])
     rows = explanation.src_tokens
     key = f"encoder.{layer + 1}"
     attention = AttentionHead(f"{key}.self", module.self_attention, head, "x", "x", rows, rows, masked=False)
@@ -133,13 +133,13 @@ def memory_stage(explanation: Explanation) -> Stage:
         formula="z = Encoder(x)",
         description="The last encoder layer's output: the keys and values of every cross-attention come from it.",
         rows=explanation.src_tokens,
-        values=explanation.recording.output(explanation.translator.model.encoder_norm)[0],
+        values=explanation.recording.output(explanation.backend.model.encoder_norm)[0],
     )
 
 
 def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     """Return the stages of one decoder layer (§3.1): masked self-attention, cross-attention, feed-forward network."""
-    module = cast(DecoderLayer, explanation.translator.model.decoder[layer])
+    module = cast(DecoderLayer, explanation.backend.model.decoder[layer])
     rows = explanation.decoder_tokens
     memory = explanation.src_tokens
     key = f"decoder.{layer + 1}"
@@ -156,7 +156,7 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
 
 def output_stages(explanation: Explanation) -> list[Stage]:
     """Return the decoder's output and the logits. `Explanation.steps` has the most probable tokens of each row."""
-    model = explanation.translator.model
+    model = explanation.backend.model
     tied = ", here the target embedding matrix" if model.config.tie_embeddings else ""
     bias = " + b" if model.config.output_bias else ""
     return [
@@ -337,7 +337,7 @@ def feed_forward_stages(
     """
     recording = explanation.recording
     second = layer.feed_forward.w_2
-    inner = INNER_LAYERS[explanation.translator.model.config.activation]
+    inner = INNER_LAYERS[explanation.backend.model.config.activation]
     return [
         Stage(
             key=f"{key}.ffn.inner",

@@ -211,7 +211,7 @@ def _details(explanation: Explanation, layer: int, head: int, step: int | None, 
         step: The only decoder step to show, from 0; None: all.
         width: Columns of the terminal, to which matrices are cut.
     """
-    model = explanation.translator.model
+    model = explanation.backend.model
     yield Text(printable(explanation.source))
     heads = counted(model.config.num_heads, "head")
     yield Text(
@@ -231,7 +231,7 @@ def _details(explanation: Explanation, layer: int, head: int, step: int | None, 
 
 def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> Iterator[RenderableType]:
     """Yield every stage of one layer and head in the order of computation, then every step."""
-    model = explanation.translator.model
+    model = explanation.backend.model
     encoder_layer = min(layer, len(model.encoder) - 1)
     decoder_layer = min(layer, len(model.decoder) - 1)
     yield _heading("Source tokens and ids (§5.1)")
@@ -252,7 +252,7 @@ def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> 
 
 def _one_step(explanation: Explanation, step: int, layer: int, head: int, width: int) -> Iterator[RenderableType]:
     """Yield the decoder stages that one step computes, and its probabilities."""
-    decoder_layer = min(layer, len(explanation.translator.model.decoder) - 1)
+    decoder_layer = min(layer, len(explanation.backend.model.decoder) - 1)
     yield _step_heading(explanation, step)
     stages = [_at_step(stage, step) for stage in _target_stages(explanation, decoder_layer, head)]
     yield from _matrices(stages, head, width)

@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from mtcli.runtime.wording import counted
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Batcher:
         max_waiting: `submit` refuses lines if so many would be translated before their end.
     """
 
-    def __init__(self, translator: LineTranslator, max_waiting: int):
+    def __init__(self, translator: Translator, max_waiting: int):
         self._translator = translator
         self._max_waiting = max_waiting
         self._waiting: deque[deque[_Job]] = deque()

@@ -11,8 +11,8 @@ from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import Guess, LanguageIdentifier
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
@@ -21,7 +21,7 @@ _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 class ServedModel:
     """A model, and the queue of the lines that wait for it."""
 
-    translator: LineTranslator
+    translator: Translator
     """Used by one thread at a time."""
     options: Options
     """Search options; each request sets `n_best`, `alignments` and `to`."""

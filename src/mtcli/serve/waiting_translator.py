@@ -11,8 +11,8 @@ from typing import Any
 
 from mtcli.documents.segmentation import split_sentences
 from mtcli.serve.batcher import Batcher, FullError
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translator import Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 FILE_LINES = 64
@@ -35,7 +35,7 @@ class TooLongError(Exception):
     """A sentence has more tokens, or a request more sentences, than the server accepts."""
 
 
-class WaitingTranslator(LineTranslator):
+class WaitingTranslator(Translator):
     """Translates the lines of one request by a batcher, and waits for them.
 
     Args:
@@ -50,7 +50,7 @@ class WaitingTranslator(LineTranslator):
 
     def __init__(
         self,
-        translator: LineTranslator,
+        translator: Translator,
         batcher: Batcher,
         *,
         n_best: int = 1,
@@ -59,7 +59,9 @@ class WaitingTranslator(LineTranslator):
         is_file: bool = False,
         turn: "Lock | None" = None,
     ):
-        super().__init__(translator.tokenizer, min(translator.longest_src, max_tokens))
+        super().__init__(translator.backend)
+        self.longest_src = min(translator.longest_src, max_tokens)
+        self.reads_ahead = False
         self.choice: int | None = 0
         """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer; None: all.
         After it changes, lines that were translated before are not translated again."""
@@ -198,9 +200,3 @@ class WaitingTranslator(LineTranslator):
             return future.result()
         except CancelledError:
             raise AbandonedError from None
-
-    def _budget(self, options: Options) -> int:
-        raise NotImplementedError
-
-    def _drafts(self, *_: Any) -> Any:
-        raise NotImplementedError

@@ -17,7 +17,7 @@ from mtcli.training.session import Session
 from mtcli.training.time.budget import NOTHING_IMPROVED
 from mtcli.training.time.timed_parts import Deadline, spread
 from mtcli.training.validation import Validation
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Evaluator:
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
-                self.translator_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
+                self.backend_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
             )
         session.count_time()
         session.record("test", steps=state.best_steps, **asdict(scores), seconds=round(state.seconds, 3))
@@ -231,7 +231,7 @@ class Evaluator:
         started_at = state.seconds
         try:
             result = validation.validate(
-                self.translator_in_eval_mode(),
+                self.backend_in_eval_mode(),
                 self.valid,
                 session.config,
                 self.learner.objective,
@@ -264,7 +264,7 @@ class Evaluator:
         clock = self.session.clock
         return Deadline(clock() + seconds, clock)
 
-    def translator_in_eval_mode(self) -> Translator:
-        """Put the model into evaluation mode, and return a translator that uses its current weights."""
+    def backend_in_eval_mode(self) -> PyTorchBackend:
+        """Put the model into evaluation mode, and return a backend that uses its current weights."""
         session = self.session
-        return Translator(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)
+        return PyTorchBackend(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)

@@ -18,8 +18,9 @@ from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Pair
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 """Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""
@@ -63,7 +64,7 @@ def check_bleu_tokenizer(config: Config) -> None:
 
 
 def validate(
-    translator: Translator,
+    backend: PyTorchBackend,
     pairs: list[Pair],
     config: Config,
     batch_loss: BatchLoss,
@@ -73,7 +74,7 @@ def validate(
     """Score a model on validation pairs. It translates greedily, which is faster than the beam search of `mtcli eval`.
 
     Args:
-        translator: The model, in evaluation mode.
+        backend: The model, in evaluation mode.
         pairs: The validation pairs, at least one.
         config: The configuration of the run.
         batch_loss: The loss of a batch.
@@ -87,9 +88,9 @@ def validate(
     tokens = 0
     for part in parts(min(max_pairs, len(pairs)), deadline):
         some = pairs[part.start : part.stop]
-        translations = translator.translate([src for src, _ in some], greedy, total=len(some), warn=False)
+        translations = Translator(backend).translate([src for src, _ in some], greedy, total=len(some), warn=False)
         hypotheses += [translation.text for translation in translations]
-        part_nll, part_tokens = _negative_log_likelihood(translator, some, batch_loss, config.train.batch_tokens)
+        part_nll, part_tokens = _negative_log_likelihood(backend, some, batch_loss, config.train.batch_tokens)
         nll += part_nll
         tokens += part_tokens
     sources = [src for src, _ in pairs[: len(hypotheses)]]
@@ -129,12 +130,12 @@ class TestScores:
 
 
 def score_test(
-    translator: Translator, pairs: list[Pair], config: Config, max_pairs: int, deadline: Deadline | None = None
+    backend: PyTorchBackend, pairs: list[Pair], config: Config, max_pairs: int, deadline: Deadline | None = None
 ) -> TestScores:
     """Score a model on test pairs. The scores are those of `mtcli eval --bleu --chrf --confidence`.
 
     Args:
-        translator: The model, in evaluation mode.
+        backend: The model, in evaluation mode.
         pairs: The test pairs, at least one.
         config: The configuration of the run.
         max_pairs: Take at most this many pairs, a random sample.
@@ -147,7 +148,9 @@ def score_test(
     translated: dict[int, str] = {}
     for part in parts(len(rows), deadline):
         some = rows[part.start : part.stop]
-        translations = translator.translate([pairs[row][0] for row in some], options, total=len(some), warn=False)
+        translations = Translator(backend).translate(
+            [pairs[row][0] for row in some], options, total=len(some), warn=False
+        )
         translated.update(zip(some, (translation.text for translation in translations), strict=True))
     rows = sorted(translated)
     hypotheses = [translated[row] for row in rows]
@@ -162,21 +165,21 @@ def score_test(
 
 
 def _negative_log_likelihood(
-    translator: Translator, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int
+    backend: PyTorchBackend, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int
 ) -> tuple[float, int]:
     """Return the negative log-likelihood of the targets in nats, and their number of tokens, `</s>` included."""
-    src = translator.tokenizer.encode_src([source for source, _ in pairs])
-    tgt = translator.tokenizer.encode_tgt([target for _, target in pairs])
+    src = backend.tokenizer.encode_src([source for source, _ in pairs])
+    tgt = backend.tokenizer.encode_tgt([target for _, target in pairs])
     src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
 
     @torch.no_grad()
     def sum_of(rows: Ints) -> Tensor:
         batch = Batch.of([src[row] for row in rows], [tgt[row] for row in rows])
-        _, nll = batch_loss(batch.to(translator.device))
+        _, nll = batch_loss(batch.to(backend.device))
         return nll
 
     batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None)
-    sums = torch.stack(list(cores_for(translator.device).map(sum_of, batches)))
+    sums = torch.stack(list(cores_for(backend.device).map(sum_of, batches)))
     tokens = sum(map(len, tgt)) + len(tgt)  # with `</s>`
     return sum(sums.tolist()), tokens  # read once: reading each sum would stop the GPU each time

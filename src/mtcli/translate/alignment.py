@@ -9,6 +9,7 @@ This module does not import PyTorch, so that an exported model loads quickly.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from unicodedata import normalize
 
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import word_spans
-from mtcli.translate.translation import Links
+from mtcli.translate.translation import Candidate, Links
+from mtcli.translate.windows import Source
 
 Weights = npt.NDArray[np.float32]
 """Attention weights (T, S) of one pair, or more rows and columns, which are not used."""
@@ -25,12 +27,8 @@ Weights = npt.NDArray[np.float32]
 WordSpans = Callable[[str], Sequence[tuple[int, int]]]
 """Returns start and end of each word of a text."""
 
-CrossAttention = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], Sequence[Weights]]
-"""Returns the weights of the cross-attention of `alignment_layer`, averaged over its heads, for each of N pairs.
-
-Its arguments are the source ids of the pairs without `</s>`, and their target ids without `<s>` and `</s>`. Row t has
-the weights with which target token t was predicted.
-"""
+CrossAttention = Callable[[Sequence[Source], Sequence[Sequence[int]]], Sequence[Weights]]
+"""See `Backend.cross_attention`."""
 
 
 def alignment_layer(num_layers: int) -> int:
@@ -49,43 +47,32 @@ def alignment_layer(num_layers: int) -> int:
 
 def align(
     tokenizer: Tokenizer,
-    lines: Sequence[str],
-    src: Sequence[Sequence[int]],
-    texts: Sequence[Sequence[str]],
-    tgt: Sequence[Sequence[Sequence[int]]],
+    sources: Sequence[Source],
+    candidates: Sequence[Sequence[Candidate]],
     cross_attention: CrossAttention,
     *,
     words: WordSpans = word_spans,
-) -> list[list[Links]]:
-    """Align every translation of B lines with its line.
+) -> list[list[Candidate]]:
+    """Add to every translation of B lines its word alignment.
 
     Args:
         tokenizer: The model's tokenizer.
-        lines: The B source lines.
-        src: The token ids of each line, without `</s>`.
-        texts: The translations of each line.
-        tgt: The token ids of each translation, without `</s>`.
+        sources: The B lines.
+        candidates: The translations of each line, with their ids.
         cross_attention: Computes the weights of the model.
         words: Divides a text into words.
-
-    Returns:
-        The links of each translation of each line.
     """
-    line_of_pair: list[int] = []
-    pairs: list[tuple[Sequence[int], Sequence[int]]] = []
-    for line, translations in enumerate(tgt):
-        for tgt_ids in translations:
-            line_of_pair.append(line)
-            pairs.append((src[line], tgt_ids))
-    all_texts = [text for line_texts in texts for text in line_texts]
-    all_weights = cross_attention([src_ids for src_ids, _ in pairs], [tgt_ids for _, tgt_ids in pairs])
-    found: list[list[Links]] = [[] for _ in lines]
-    for line, (src_ids, tgt_ids), text, weights in zip(line_of_pair, pairs, all_texts, all_weights, strict=True):
-        src_words = _src_words(tokenizer, lines[line], src_ids, words)
-        tgt_words = _tgt_words(tokenizer, text, tgt_ids, words)
-        of_tokens = weights[: len(tgt_ids), : len(src_ids)]
-        found[line].append(link(of_tokens, src_words, tgt_words))
-    return found
+    pairs = [(source, each) for source, of_line in zip(sources, candidates, strict=True) for each in of_line]
+    all_weights = iter(cross_attention([source for source, _ in pairs], [candidate.ids for _, candidate in pairs]))
+    aligned: list[list[Candidate]] = []
+    for source, of_line in zip(sources, candidates, strict=True):
+        src_words = _src_words(tokenizer, source.line, source.ids, words)
+        aligned.append([])
+        for candidate in of_line:
+            tgt_words = _tgt_words(tokenizer, candidate.text, candidate.ids, words)
+            weights = next(all_weights)[: len(candidate.ids), : len(source.ids)]
+            aligned[-1].append(replace(candidate, alignment=link(weights, src_words, tgt_words)))
+    return aligned
 
 
 def link(weights: Weights, src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]) -> Links:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcli.errors import ModelError, UsageError
-from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, Engine
-from mtcli.translate.backends.exported import provenance
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
+from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance
 from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 if TYPE_CHECKING:
-    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.reranking import Reranker
 
 ENGINES = ("auto", "torch", "ctranslate2")
@@ -22,7 +22,7 @@ NO_OPTIONS = Options()
 
 def load(
     folder: Path, device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[LineTranslator, Options, tuple[str, str]]:
+) -> tuple[Translator, Options, tuple[str, str]]:
     """Load the model in a folder.
 
     Args:
@@ -42,23 +42,24 @@ def load(
     if engine not in (None, *ENGINES):
         raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
     is_exported = provenance(folder) is not None
-    translator: Engine | None = None
+    exported: CTranslate2Backend | None = None
     if is_exported and engine != "torch":
-        translator = Engine(folder, device)
+        exported = CTranslate2Backend(folder, device)
     elif engine == "ctranslate2":
-        translator = load_any_run_engine(folder, device)
+        exported = load_any_run_engine(folder, device)
     elif engine == "auto":
-        translator = load_run_engine(folder, device, options)
-    if translator is not None:
-        return translator, translator.defaults, translator.languages
+        exported = load_run_engine(folder, device, options)
+    if exported is not None:
+        return Translator(exported), exported.defaults, exported.languages
     if is_exported:
         raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
-    return load_with_pytorch([folder], device)
+    backend, defaults, languages = load_with_pytorch([folder], device)
+    return Translator(backend), defaults, languages
 
 
 def load_ensemble(
     folders: Sequence[Path], device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[LineTranslator, Options, tuple[str, str]]:
+) -> tuple[Translator, Options, tuple[str, str]]:
     """Load one model, or several whose probabilities are averaged in each step of the search.
 
     Args:
@@ -78,39 +79,40 @@ def load_ensemble(
         return load(folders[0], device, engine, options)
     if engine == "ctranslate2":
         raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
-    return load_with_pytorch(folders, device)
+    backend, defaults, languages = load_with_pytorch(folders, device)
+    return Translator(backend), defaults, languages
 
 
-def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["Translator", Options, tuple[str, str]]:
+def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
     """Load one or several models, see `load_ensemble`, with PyTorch."""
     # PyTorch takes seconds to import, and an exported model does not need it.
     from mtcli.runtime.device import pick_device
-    from mtcli.translate.backends.pytorch import Translator
+    from mtcli.translate.backends.pytorch import PyTorchBackend
 
     first, *others = folders
     if not others:
-        return Translator.load(first, pick_device(device))
+        return PyTorchBackend.load(first, pick_device(device))
     for folder in folders:
         if provenance(folder) is not None:
             raise ModelError(f"{folder}: an exported model cannot be combined with others; {GIVE_THE_RUN}")
-    loaded = [Translator.load(folder, pick_device(device)) for folder in folders]
-    translator, defaults, languages = loaded[0]
+    loaded = [PyTorchBackend.load(folder, pick_device(device)) for folder in folders]
+    backend, defaults, languages = loaded[0]
     for folder, (other, _, other_languages) in zip(folders, loaded, strict=True):
         if other_languages != languages:
             raise UsageError(
                 f"{folder}: translates {' → '.join(other_languages)}, and {first} {' → '.join(languages)}; "
                 "models are combined for one pair of languages"
             )
-        if other.tokenizer.digest() != translator.tokenizer.digest():
+        if other.tokenizer.digest() != backend.tokenizer.digest():
             raise UsageError(
                 f"{folder}: has another vocabulary than {first}; combine models that were trained on the same "
                 f"pairs with other seeds, from one model with --init, or with --set tokenizer.file={first}"
             )
     members = [other.model for other, _, _ in loaded]
     longest_src = min(other.longest_src for other, _, _ in loaded)
-    together = Translator(members[0], translator.tokenizer, longest_src, others=members[1:])
+    together = PyTorchBackend(members[0], backend.tokenizer, longest_src, others=members[1:])
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
-    together.bleu_tokenizer = translator.bleu_tokenizer
+    together.bleu_tokenizer = backend.bleu_tokenizer
     return together, defaults, languages
 
 

@@ -23,7 +23,7 @@ from mtcli.runtime.device import cores_for
 from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.pytorch import BATCH_TOKENS, Translator
+from mtcli.translate.backends.pytorch import BATCH_TOKENS, PyTorchBackend
 from mtcli.translate.line_warnings import warn_about_missing_tags
 from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 
@@ -47,12 +47,12 @@ class Likelihood:
 
 
 def likelihoods(
-    translator: Translator, pairs: Iterable[Pair], *, to: str = "", quiet: bool = False
+    backend: PyTorchBackend, pairs: Iterable[Pair], *, to: str = "", quiet: bool = False
 ) -> Iterator[Likelihood | None]:
     """Score pairs, in their order. A pair with a blank side is not scored: its result is None.
 
     Args:
-        translator: The model with its tokenizer and device.
+        backend: The model with its tokenizer and device.
         pairs: Source and translation as text. They are read in windows, so there may be any number of them.
         to: Target language of a multilingual model; empty: the one whose tag a source begins with.
         quiet: Show no progress bar.
@@ -68,17 +68,17 @@ def likelihoods(
             window = list(islice(remaining, WINDOW))
             if not window:
                 return
-            yield from _score_window(translator, window, first, to, bar)
+            yield from _score_window(backend, window, first, to, bar)
 
 
 def _score_window(
-    translator: Translator, window: Sequence[Pair], first: int, to: str, bar: Progress
+    backend: PyTorchBackend, window: Sequence[Pair], first: int, to: str, bar: Progress
 ) -> list[Likelihood | None]:
     """Score the pairs of one window; `first` is the number of the first, from 0."""
     kept = [i for i, (src, tgt) in enumerate(window) if src.strip() and tgt.strip()]
-    src_window = _src_window(translator.tokenizer, window, first, to)
+    src_window = _src_window(backend.tokenizer, window, first, to)
     src_ids = [src_window.ids[i] for i in kept]
-    tgt_ids = translator.tokenizer.encode_tgt([window[i][1] for i in kept])
+    tgt_ids = backend.tokenizer.encode_tgt([window[i][1] for i in kept])
     for i, src, tgt in zip(kept, src_ids, tgt_ids, strict=True):
         longest = max(len(src), len(tgt))
         if longest > MAX_LINE_TOKENS:
@@ -87,14 +87,14 @@ def _score_window(
                 "remove the pair or split it"
             )
     found: list[Likelihood | None] = [None] * len(window)
-    log_probs = log_probs_of(translator, src_ids, tgt_ids, bar.update)
+    log_probs = log_probs_of(backend, src_ids, tgt_ids, bar.update)
     for i, tgt, log_prob in zip(kept, tgt_ids, log_probs, strict=True):
         found[i] = Likelihood(log_prob, len(tgt) + 1)
     return found
 
 
 def log_probs_of(
-    translator: Translator,
+    backend: PyTorchBackend,
     src: Sequence[Sequence[int]],
     tgt: Sequence[Sequence[int]],
     on_scored: Callable[[int], object] = lambda num_pairs: None,
@@ -102,7 +102,7 @@ def log_probs_of(
     """Return log P(y | x) of each pair, in nats.
 
     Args:
-        translator: The model.
+        backend: The model.
         src: Source ids of each pair, without `</s>`.
         tgt: Target ids of each pair, without `</s>`.
         on_scored: Called after each batch with its number of pairs.
@@ -113,13 +113,13 @@ def log_probs_of(
     log_probs = [0.0] * len(src)
     src_lengths = np.array([len(ids) for ids in src], dtype=np.int32)
     tgt_lengths = np.array([len(ids) for ids in tgt], dtype=np.int32)
-    batch_tokens = BATCH_TOKENS[translator.device.type]
+    batch_tokens = BATCH_TOKENS[backend.device.type]
     batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=batch_tokens, key=None)
 
     def score(rows: Ints) -> list[float]:
-        return _score_rows(translator, [src[row] for row in rows], [tgt[row] for row in rows])
+        return _score_rows(backend, [src[row] for row in rows], [tgt[row] for row in rows])
 
-    scored = cores_for(translator.device).map(score, batches)
+    scored = cores_for(backend.device).map(score, batches)
     for rows, found in zip(batches, scored, strict=True):
         for row, log_prob in zip(rows, found, strict=True):
             log_probs[row] = log_prob
@@ -137,27 +137,27 @@ def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: st
     return src_window
 
 
-def _score_rows(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+def _score_rows(backend: PyTorchBackend, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
     """Return log P(y | x) of each pair of a batch, in smaller batches if a GPU runs out of memory."""
     try:
-        return _score_batch(translator, src, tgt)
+        return _score_batch(backend, src, tgt)
     except torch.OutOfMemoryError:
         if len(src) == 1:
             raise
     # Outside the `except` block, the traceback no longer keeps the tensors of the failed batch.
     torch.cuda.empty_cache()
     middle = len(src) // 2
-    first = _score_rows(translator, src[:middle], tgt[:middle])
-    return first + _score_rows(translator, src[middle:], tgt[middle:])
+    first = _score_rows(backend, src[:middle], tgt[:middle])
+    return first + _score_rows(backend, src[middle:], tgt[middle:])
 
 
 @torch.inference_mode()
-def _score_batch(translator: Translator, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
+def _score_batch(backend: PyTorchBackend, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> list[float]:
     """log P(y | x) of each of B pairs of ids without `</s>`."""
     batch = Batch.of(src, tgt)
     pair_of_target = batch.target_index // batch.tgt_in.size(1)  # (N,)
-    batch = batch.to(translator.device)
-    token_log_probs = log_mean([_token_log_probs(model, batch) for model in translator.members])
+    batch = batch.to(backend.device)
+    token_log_probs = log_mean([_token_log_probs(model, batch) for model in backend.members])
     log_probs = torch.zeros(len(tgt), dtype=torch.float64).index_add_(0, pair_of_target, token_log_probs.cpu().double())
     result: list[float] = log_probs.tolist()
     if not all(map(math.isfinite, result)):

@@ -14,9 +14,9 @@ from mtcli.runtime.files import storage_errors
 from mtcli.runtime.outputs import PartialFile, partial_file
 from mtcli.runtime.signals import stopped_by_signals
 from mtcli.text.lines import Counts
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.streams import lines_of, report_counts
 from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translator import Translator
 from mtcli.translate.windows import WINDOW
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ Render = Callable[[Translation, int], Iterable[str]]
 
 
 def translate_file(
-    translator: LineTranslator,
+    translator: Translator,
     source: str,
     target: Path,
     options: Options,

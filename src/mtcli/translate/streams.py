@@ -16,8 +16,8 @@ from mtcli.runtime.wording import counted
 from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Options, Translation, pharaoh
+from mtcli.translate.translator import Translator
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""
@@ -112,7 +112,7 @@ def arguments(texts: Iterable[str]) -> list[str]:
 
 
 def translations(
-    translator: LineTranslator,
+    translator: Translator,
     texts: list[str] | None,
     path: str | None,
     options: Options,

@@ -1,6 +1,8 @@
-"""The options of a translator, and its results."""
+"""The options of a translator, and its results. Hypotheses that have the same text are merged."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
@@ -19,7 +21,7 @@ class Options:
     early_stopping: bool = True
     """Stop as soon as `beam_size` translations are finished, see `search.beam`."""
     n_best: int = 1
-    """Number of different translations of each line. See `LineTranslator._candidates`."""
+    """Number of different translations of each line. See `Translator.translate`."""
     min_length: int = 0
     """Minimum number of tokens of a translation, unless its maximum is lower."""
     max_length: int | None = None
@@ -82,7 +84,7 @@ def pharaoh(links: Links) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One translation of a line.
+    """One translation of a line: a hypothesis of a search as text, or several hypotheses with the same text.
 
     Several sequences of tokens may decode to one text. The probability of a text is the sum over the sequences that
     the search found. Its score is the logarithm of this sum, divided by the length penalty of the most likely sequence.
@@ -92,7 +94,11 @@ class Candidate:
     log_prob: float
     """log P(text | line) in nats; may be NaN without `Options.scores`."""
     score: float
-    """Translations are ranked by it."""
+    """`log_prob` divided by `penalty`; see `Reranker` for another one. Translations are ranked by it."""
+    ids: tuple[int, ...] = ()
+    """Target ids of the most likely sequence, without `</s>`; empty if the text was joined from several searches."""
+    penalty: float = 1.0
+    """The length penalty of this sequence, see `search.length`."""
     alignment: Links = ()
     """Empty unless the options ask for alignments."""
     draws: int = 1
@@ -114,3 +120,60 @@ class Translation:
     def text(self) -> str:
         """The best translation."""
         return self.candidates[0].text
+
+
+Rerank = Callable[[Sequence[str], Sequence[Sequence[Candidate]]], list[list[Candidate]]]
+"""Returns the candidates of each of several lines with other scores, the best one first; see `reranking.Reranker`."""
+
+
+def merge_by_text(hypotheses: Iterable[Candidate], *, sampled: bool) -> list[Candidate]:
+    """Merge the hypotheses of one line that have the same text.
+
+    Args:
+        hypotheses: All hypotheses of a search, best first, or samples in the order of their draws; at least one.
+        sampled: They are samples.
+
+    Returns:
+        One candidate for each text. The first text stays first. The others are sorted by score; those of samples stay
+        in the order of their first draws.
+    """
+    by_text: dict[str, list[Candidate]] = {}
+    for hypothesis in hypotheses:
+        by_text.setdefault(hypothesis.text, []).append(hypothesis)
+    first, *others = (_merge(same_text) for same_text in by_text.values())
+    if not sampled:
+        others = sorted_by_score(others)
+    return [first, *others]
+
+
+def add_new_texts(found: Sequence[Candidate], more: Iterable[Candidate]) -> list[Candidate]:
+    """Add those candidates of a further search whose texts are new. The first candidate stays first.
+
+    Args:
+        found: Candidates with different texts; at least one.
+        more: Candidates with different texts.
+
+    Returns:
+        The first candidate of `found`, then all others sorted by score.
+    """
+    texts = {candidate.text for candidate in found}
+    new = [candidate for candidate in more if candidate.text not in texts]
+    return [found[0], *sorted_by_score([*found[1:], *new])]
+
+
+def _merge(same_text: Sequence[Candidate]) -> Candidate:
+    """Add up the probabilities of the token sequences of one text. A sequence that was drawn twice counts once."""
+    if len(same_text) == 1:
+        return same_text[0]
+    by_ids = {hypothesis.ids: hypothesis for hypothesis in same_text}
+    if len(by_ids) == 1:
+        return replace(same_text[0], draws=len(same_text))
+    most_likely = max(by_ids.values(), key=lambda hypothesis: hypothesis.log_prob)
+    ratio = math.fsum(math.exp(hypothesis.log_prob - most_likely.log_prob) for hypothesis in by_ids.values())
+    log_prob = min(0.0, most_likely.log_prob + math.log(ratio))  # rounding may take the sum above 1
+    return replace(most_likely, log_prob=log_prob, score=log_prob / most_likely.penalty, draws=len(same_text))
+
+
+def sorted_by_score(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates with the highest score first. Of equal scores, the earlier one stays first."""
+    return sorted(candidates, key=lambda candidate: -candidate.score)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from mtcli.terms.terms import Match
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer
@@ -31,6 +32,18 @@ class Window:
     """Source ids of each line without `</s>`."""
     terms: Sequence[Sequence[Match]] = ()
     """The terms in each line; empty if the options have no terms."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of a window with its source ids, as a backend searches for its translations."""
+
+    number: int
+    """Of the line in the input, from 0. Sampling and errors depend on it."""
+    line: str
+    ids: Sequence[int]
+    """Without `</s>`."""
+    terms: Sequence[Match] = ()
 
 
 def read_windows(
@@ -90,15 +103,16 @@ def _next_lines(lines: Iterator[str], ready: Callable[[], bool], size: int) -> l
     return window
 
 
-def rows_with_tokens(window: Window, tokenizer: Tokenizer) -> list[int]:
-    """Return the rows that have anything to translate.
+def sources_with_tokens(window: Window, tokenizer: Tokenizer) -> list[Source]:
+    """Return the lines of a window that have anything to translate.
 
     Besides blank lines, these exclude lines that SentencePiece normalizes to nothing, such as a zero-width space. A
     tag is nothing to translate.
     """
     tags = set(tokenizer.tags.values())
-    lines = zip(window.lines, window.ids, strict=True)
-    return [row for row, (line, ids) in enumerate(lines) if line.strip() and not tags.issuperset(ids)]
+    terms = window.terms or [()] * len(window.lines)
+    rows = zip(count(window.first), window.lines, window.ids, terms, strict=False)
+    return [Source(*row) for row in rows if row[1].strip() and not tags.issuperset(row[2])]
 
 
 def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:

@@ -20,8 +20,8 @@ from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class _Sentence:
 
 def translate_inline(
     sentences: Iterable[Inline],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     *,
     decimals: bool = False,
@@ -179,7 +179,7 @@ class _Chunk:
 
 def translate_candidates(
     chunks: Iterable[Iterable[Inline]],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     bar: Progress,
     *,
@@ -205,7 +205,7 @@ def translate_candidates(
         bar: Counts the sentences.
         decimals: The two languages write decimals alike, see `numbers.same_signs`.
         warn: Warn about sentences that cannot be translated. The warnings quote them.
-        growing: See `LineTranslator.translate`.
+        growing: See `Translator.translate`.
     """
     begun: deque[_Chunk] = deque()
 
@@ -235,7 +235,7 @@ def translate_candidates(
 
 
 def _begin_chunk(
-    sources: Iterable[Inline], translator: LineTranslator, *, decimals: bool
+    sources: Iterable[Inline], translator: Translator, *, decimals: bool
 ) -> tuple[_Chunk, list[_Sentence]]:
     """Prepare the sentences of a chunk. Return them, and those that have words and no tags."""
     use_tokens = translator.tokenizer.has_placeholders
@@ -269,7 +269,7 @@ def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
 
 
 def _translate_with_placeholders(
-    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options, bar: Progress
+    sentences: Sequence[_Sentence], translator: Translator, options: Options, bar: Progress
 ) -> None:
     """Translate sentences with their placeholders in the text. There is no result where one is lost or changed."""
     options = _with_alignments(sentences, translator, options)
@@ -306,9 +306,7 @@ def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
     return content if sentence.is_faithful(content) else None
 
 
-def _translate_without_placeholders(
-    sentences: Sequence[_Sentence], translator: LineTranslator, options: Options
-) -> None:
+def _translate_without_placeholders(sentences: Sequence[_Sentence], translator: Translator, options: Options) -> None:
     """Translate sentences without their placeholders, and insert these."""
     for sentence in sentences:
         sentence.take_out_placeholders()
@@ -353,7 +351,7 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
         sentence.keep_source()
 
 
-def _with_alignments(sentences: Iterable[_Sentence], translator: LineTranslator, options: Options) -> Options:
+def _with_alignments(sentences: Iterable[_Sentence], translator: Translator, options: Options) -> Options:
     """Ask for word alignments if a sentence has marks, unless the translator has none."""
     if not translator.aligns or not any(sentence.marked.root.children for sentence in sentences):
         return options
@@ -362,7 +360,7 @@ def _with_alignments(sentences: Iterable[_Sentence], translator: LineTranslator,
 
 def _translated(
     sentences: Iterable[_Sentence],
-    translator: LineTranslator,
+    translator: Translator,
     options: Options,
     bar: Progress | None = None,
     *,

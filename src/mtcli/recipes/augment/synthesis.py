@@ -32,12 +32,12 @@ from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.streams import report_counts
 from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.translator import Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
 
 log = logging.getLogger(__name__)
@@ -69,12 +69,12 @@ class Synthesis:
 class Models:
     """The models of an `augment` command."""
 
-    translator: LineTranslator
+    translator: Translator
     """Translates the monolingual text."""
     options: Options
     languages: tuple[str, str]
     """Source and target language of the translator."""
-    scorer: Translator | None = None
+    scorer: PyTorchBackend | None = None
     """Scores each pair in the opposite direction, if it is given."""
 
     def fits(self, line: str, translation: str = "") -> bool:
@@ -293,7 +293,7 @@ def _records(drafts: Sequence[tuple[str, Candidate]], first: int, models: Models
     return records
 
 
-def _reverse_log_probs(drafts: Sequence[tuple[str, Candidate]], scorer: Translator | None) -> list[float]:
+def _reverse_log_probs(drafts: Sequence[tuple[str, Candidate]], scorer: PyTorchBackend | None) -> list[float]:
     """Return log P(line | translation) per token in nats for each draft; nothing without a scorer."""
     if scorer is None:
         return []

@@ -12,9 +12,9 @@ from mtcli.report.plan import size
 from mtcli.runtime.wording import aligned, counted
 from mtcli.text.lines import Pair
 from mtcli.translate.backends.exported import model_weights
-from mtcli.translate.line_translator import LineTranslator
 from mtcli.translate.loading import load_ensemble
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Translator
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""
@@ -113,7 +113,7 @@ def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | No
     return Comparison(len(pairs), signature, tuple(results))
 
 
-def _timed(translator: LineTranslator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
+def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
     """Return the translations of some sources, and the CPU seconds that they took."""
     list(translator.translate(sources[:WARM_UP_LINES], options, warn=False, quiet=True))
     started = time.process_time()

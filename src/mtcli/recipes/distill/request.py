@@ -20,10 +20,10 @@ from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
-from mtcli.translate.backends.pytorch import Translator
-from mtcli.translate.line_translator import LineTranslator
+from mtcli.translate.backends.ctranslate2 import import_ctranslate2
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load_ensemble
+from mtcli.translate.translator import Translator
 
 DEFAULT_PRESET = "tiny"
 """The preset of a student whose size no option decides."""
@@ -121,7 +121,7 @@ def check(request: Request) -> Teachers:
         valid=request.valid or _split_of_teacher(first, "valid"),
         test=request.test or _split_of_teacher(first, "test"),
         num_parameters=_num_parameters(translator),
-        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.bleu_tokenizer,
+        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.backend.bleu_tokenizer,
         swap=request.swap,
         replace=request.replace,
         student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
@@ -148,11 +148,12 @@ def _check_sets(request: Request) -> None:
     check_settings(request.sets, "distill")
 
 
-def _num_parameters(translator: LineTranslator) -> int | None:
+def _num_parameters(translator: Translator) -> int | None:
     """Return the number of parameters of one or several models; None: not known, because the model is exported."""
-    if not isinstance(translator, Translator):
+    backend = translator.backend
+    if not isinstance(backend, PyTorchBackend):
         return None
-    return sum(parameter.numel() for member in translator.members for parameter in member.parameters())
+    return sum(parameter.numel() for member in backend.members for parameter in member.parameters())
 
 
 def _check_data(request: Request, teachers: Teachers) -> None:

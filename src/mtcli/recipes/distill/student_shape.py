@@ -22,7 +22,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec
-from mtcli.translate.backends.ctranslate2_library import load_native
+from mtcli.translate.backends.ctranslate2 import load_native
 
 log = logging.getLogger(__name__)
 

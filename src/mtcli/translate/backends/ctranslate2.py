@@ -28,30 +28,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
+from mtcli.runtime import torchrun
+from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.prefetch import prefetch_map
 from mtcli.search.length import length_penalty
-from mtcli.terms.terms import Terms
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.ctranslate2_library import load_native, placement_of
-from mtcli.translate.backends.exported import provenance, read_export
-from mtcli.translate.drafts import Draft
-from mtcli.translate.line_translator import LineTranslator, R, T
-from mtcli.translate.translation import Options, Translation
-from mtcli.translate.windows import Window
+from mtcli.translate.backends.backend import Backend, R, T
+from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance, read_export
+from mtcli.translate.translation import Candidate, Options
+from mtcli.translate.windows import Source
 
 if TYPE_CHECKING:
     from mtcli.translate.alignment import Weights
-
-GIVE_THE_RUN = "give the run itself with --model, without --engine"
-"""The remedy in messages: the run can do all that an exported model cannot."""
 
 BATCH_TOKENS = 2048
 """Source tokens × beams that one thread translates at a time. With many more, the memory of a step does not fit in the
 caches of some processors; with many fewer, the last steps of a batch cost too much. See docs/performance.md."""
 
 SCORED_TOKENS = 2048
-"""Source tokens of a batch of given translations."""
+"""Source tokens of a batch of given translations, whose scores or attention are computed."""
 
 CALL_TOKENS = 16_384
 """Source tokens of each thread in one call of CTranslate2, or fewer of short lines. A call cannot be cancelled and
@@ -63,7 +59,7 @@ Hypothesis = tuple[list[str], float]
 """The tokens of a hypothesis, and its score."""
 
 GROUP = 64
-"""Sentences whose hypotheses are decoded and ranked together."""
+"""Sentences whose hypotheses are ranked together, or pairs of similar length whose attention is computed together."""
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
@@ -75,7 +71,7 @@ SAMPLING = ("temperature", "top_k", "seed")
 """Options that have an effect only with `Options.sample`."""
 
 
-class Engine(LineTranslator):
+class CTranslate2Backend(Backend):
     """A folder written by `mtcli export --to ctranslate2`."""
 
     reads_ahead = True
@@ -120,57 +116,42 @@ class Engine(LineTranslator):
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
 
-    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
-        """See `LineTranslator.with_terms`.
+    def check(self, options: Options) -> None:
+        """See `Backend.check`."""
+        for name in unsupported_options(options):
+            raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")
+        super().check(options)
 
-        Raises:
-            UsageError: The terms would have to be required.
-        """
-        chosen = super().with_terms(options, terms, mode)
-        if self.requires_terms or chosen.terms_mode == "soft":
-            return chosen
-        if mode == "hard":
-            raise UsageError(f"--terms-mode hard: not with an exported model; {GIVE_THE_RUN}")
-        raise UsageError(f"--terms: this exported model was not trained with terms; {GIVE_THE_RUN}")
-
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
-        """See `LineTranslator.translate`.
-
-        Raises:
-            UsageError: This engine does not support an option.
-        """
-        _check_supported(options)
-        return super().translate(lines, options, **how)
-
-    def _budget(self, options: Options) -> int:
+    def max_batch_tokens(self, options: Options) -> int:
+        """See `Backend.max_batch_tokens`."""
         return CALL_TOKENS * int(self.native.num_translators)
 
-    def _map(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
-        if self.rerank is not None:  # it may not search twice at the same time
-            return map(search, batches)
+    def map_batches(self, search: Callable[[T], R], batches: Iterable[T], options: Options) -> Iterator[R]:
+        """See `Backend.map_batches`."""
         # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
         return prefetch_map(search, batches, workers=2)
 
-    def _drafts(self, window: Window, rows: Sequence[int], options: Options) -> list[list[Draft]]:
-        best_only = options.n_best == 1 and not options.scores and self.rerank is None
+    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """See `Backend.search`."""
+        best_only = options.n_best == 1 and not options.scores
         if options.beam_size > 1 or not self._has_finite_scores:
             options = replace(options, scores=True)
         vocabulary = self.tokenizer.src_vocabulary
-        sources = [[vocabulary[i] for i in window.ids[row]] for row in rows]
-        max_lengths = [self._max_length(source, options) for source in sources]
-        searches = self._submit(sources, max(max_lengths) + 1, options)
-        drafts: list[list[Draft]] = [[] for _ in rows]
+        tokens = [[vocabulary[i] for i in source.ids] for source in sources]
+        max_lengths = [self._max_length(source, options) for source in tokens]
+        searches = self._submit(tokens, max(max_lengths) + 1, options)
+        drafts: list[list[Candidate]] = [[] for _ in tokens]
         unfinished: dict[int, list[Hypothesis]] = {}
         # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
-        for first in range(0, len(rows), GROUP):
+        for first in range(0, len(tokens), GROUP):
             finished: dict[int, list[Hypothesis]] = {}
-            for index in range(first, min(first + GROUP, len(rows))):
+            for index in range(first, min(first + GROUP, len(tokens))):
                 hypotheses = _hypotheses(searches[index])
-                is_finished = all(self._is_finished(tokens, max_lengths[index]) for tokens, _ in hypotheses)
+                is_finished = all(self._is_finished(found, max_lengths[index]) for found, _ in hypotheses)
                 (finished if is_finished else unfinished)[index] = hypotheses
             self._rank(drafts, _with_log_probs(finished, options), options, best_only=best_only)
-        completed = self._completed(unfinished, sources, max_lengths, options)
-        self._rank(drafts, self._scored(completed, sources, options), options, best_only=best_only)
+        completed = self._completed(unfinished, tokens, max_lengths, options)
+        self._rank(drafts, self._scored(completed, tokens, options), options, best_only=best_only)
         self._has_finite_scores = True
         return drafts
 
@@ -206,7 +187,7 @@ class Engine(LineTranslator):
 
     def _rank(
         self,
-        drafts: list[list[Draft]],
+        drafts: list[list[Candidate]],
         found: Mapping[int, list[Hypothesis]],
         options: Options,
         *,
@@ -280,14 +261,13 @@ class Engine(LineTranslator):
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
 
-    def _cross_attention(self, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]) -> "Sequence[Weights]":
-        from mtcli.translate.backends.ctranslate2_attention import forced_attention
-
+    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+        """See `Backend.cross_attention`."""
         src_vocabulary = self.tokenizer.src_vocabulary
         tgt_vocabulary = self.tokenizer.tgt_vocabulary
-        sources = [[src_vocabulary[i] for i in ids] for ids in src]
-        targets = [[tgt_vocabulary[i] for i in ids] for ids in tgt]
-        return forced_attention(self.native, sources, targets, filler=self._end)
+        src_tokens = [[src_vocabulary[i] for i in source.ids] for source in sources]
+        tgt_tokens = [[tgt_vocabulary[i] for i in ids] for ids in targets]
+        return forced_attention(self.native, src_tokens, tgt_tokens, filler=self._end)
 
     def _scored(
         self, found: Mapping[int, list[Hypothesis]], sources: Sequence[Sequence[str]], options: Options
@@ -315,7 +295,7 @@ class Engine(LineTranslator):
         )
         return [sum(scored.log_probs) for scored in found]
 
-    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Draft]]:
+    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Candidate]]:
         """Return the W hypotheses of each sentence that our search would find, ranked by our score.
 
         Args:
@@ -338,7 +318,7 @@ class Engine(LineTranslator):
             drafts = []
             for (_, log_p), penalty in penalized:
                 text, ids = next(texts)
-                drafts.append(Draft(text, tuple(ids), log_p, penalty))
+                drafts.append(Candidate(text, log_p, log_p / penalty, tuple(ids), penalty))
             ranked.append(drafts)
         return ranked
 
@@ -382,7 +362,101 @@ def unsupported_options(options: Options) -> list[str]:
     ]
 
 
-def _check_supported(options: Options) -> None:
-    """Refuse options that this engine does not support."""
-    for name in unsupported_options(options):
-        raise UsageError(f"--{name.replace('_', '-')}: not with an exported model; {GIVE_THE_RUN}")
+def forced_attention(
+    native: Any, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], *, filler: str
+) -> "list[Weights]":
+    """Return the attention weights of given translations, see `alignment.CrossAttention`.
+
+    CTranslate2 returns attention for searches only. A search for alternatives decodes its prefix in one step, and ends
+    there if the prefix has the maximum length of a translation. So the prefix is the translation, and shorter
+    translations of a group are filled up, which does not change the attention of earlier tokens.
+
+    Args:
+        native: A `ctranslate2.Translator`, exported with `alignment_heads=0`.
+        sources: The source tokens of N pairs, without `</s>`.
+        targets: The target tokens of N pairs, without `</s>`.
+        filler: Any target token.
+    """
+    import numpy as np  # not needed without alignments
+
+    weights: list[Weights] = [np.zeros((0, len(tokens)), dtype=np.float32) for tokens in sources]
+    by_length = sorted((pair for pair, tokens in enumerate(targets) if tokens), key=lambda pair: len(targets[pair]))
+    for first in range(0, len(by_length), GROUP):
+        group = by_length[first : first + GROUP]
+        length = len(targets[group[-1]])
+        found = native.translate_batch(
+            [sources[pair] for pair in group],
+            target_prefix=[[*targets[pair], *[filler] * (length - len(targets[pair]))] for pair in group],
+            max_decoding_length=length,
+            max_input_length=0,
+            return_alternatives=True,
+            return_attention=True,
+            max_batch_size=SCORED_TOKENS,
+            batch_type="tokens",
+        )
+        for pair, result in zip(group, found, strict=True):
+            weights[pair] = np.array(result.attention[0], dtype=np.float32)
+    return weights
+
+
+def import_ctranslate2() -> Any:
+    """Import the library.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError:
+        raise UsageError("ctranslate2 is not installed; install it with `pip install ctranslate2`") from None
+    return ctranslate2
+
+
+def load_native(folder: Path, **options: Any) -> Any:
+    """Load a model of CTranslate2, which computes each operation with one thread, as PyTorch does here.
+
+    Another number would also be that of PyTorch in the calling thread, because both use the same OpenMP.
+
+    Args:
+        folder: The converted model.
+        options: Other arguments of `ctranslate2.Translator`.
+    """
+    return import_ctranslate2().Translator(str(folder), intra_threads=1, **options)
+
+
+def placement_of(device: str, compute_type: str) -> dict[str, Any]:
+    """Return the arguments of `ctranslate2.Translator` that decide where and in which type it computes.
+
+    Under torchrun, each rank uses the GPU of its local rank.
+
+    Args:
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        compute_type: The type of the exported weights. A device without it uses the type that CTranslate2 chooses.
+
+    Raises:
+        UsageError: There is no GPU, or none for this rank.
+    """
+    ctranslate2 = import_ctranslate2()
+    num_gpus = ctranslate2.get_cuda_device_count()
+    if device == "auto":
+        device = "cuda" if num_gpus else "cpu"
+    index = 0
+    num_workers = 1
+    if device == "cpu":
+        # Several workers with one thread each share the weights, and do not wait for each other within a sentence.
+        num_workers = usable_cores()
+    elif num_gpus == 0:
+        raise UsageError("--device cuda: CTranslate2 finds no such device; use --device auto")
+    elif torchrun.size() > 1:
+        index = torchrun.local_rank()
+        if index >= num_gpus:
+            remedy = f"give torchrun --nproc-per-node {num_gpus}"
+            raise UsageError(f"local rank {index} has no GPU of its own; there are {num_gpus}: {remedy}")
+    if compute_type not in ctranslate2.get_supported_compute_types(device, index):
+        compute_type = "default"
+    return {
+        "device": device,
+        "device_index": index,
+        "compute_type": compute_type,
+        "inter_threads": num_workers,
+    }

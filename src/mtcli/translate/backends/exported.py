@@ -14,6 +14,9 @@ from mtcli.errors import ModelError
 from mtcli.runtime.regular_file import open_regular, read_regular
 from mtcli.storage import PROVENANCE
 
+GIVE_THE_RUN = "give the run itself with --model, without --engine"
+"""The remedy in messages: the run can do all that an exported model cannot."""
+
 FORMAT = 2
 """Version of the exported folder. Other versions are refused."""
 

@@ -14,22 +14,18 @@ PyTorch. It is not used if
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
 from mtcli.storage import ENGINE
 from mtcli.storage.model_identity import ModelIdentity, has_identity
-from mtcli.translate.backends.ctranslate2 import Engine, unsupported_options
-from mtcli.translate.backends.ctranslate2_library import import_ctranslate2
+from mtcli.translate.backends.backend import Backend
+from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2, unsupported_options
 from mtcli.translate.backends.exported import provenance, sha256
-from mtcli.translate.line_translator import LineTranslator
-from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.windows import Window
+from mtcli.translate.translation import Options
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +150,7 @@ def is_supported(options: Options) -> bool:
     return not unsupported_options(options)
 
 
-class RunEngine(Engine):
+class RunEngine(CTranslate2Backend):
     """The engine of a run. PyTorch, which is loaded when it is needed first, searches with unsupported options."""
 
     requires_terms = True
@@ -170,36 +166,26 @@ class RunEngine(Engine):
         """
         self.proof = check_proven(run)
         self.run = run
-        self._fallback: LineTranslator | None = None
+        self._pytorch: Backend | None = None
         super().__init__(run / ENGINE, "cpu")
 
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
-        """See `LineTranslator.translate`."""
-        if is_supported(options):
-            return super().translate(lines, options, **how)
-        return self._pytorch().translate(lines, options, **how)
-
-    def _search_again_with_terms(
-        self, window: Window, rows: Sequence[int], options: Options
-    ) -> dict[int, tuple[Candidate, ...]]:
-        """See `LineTranslator._search_again_with_terms`. CTranslate2 has no hard terms."""
-        return self._pytorch()._search_again_with_terms(window, rows, options)
-
-    def _pytorch(self) -> LineTranslator:
-        """Return the same model for PyTorch.
+    def for_options(self, options: Options) -> Backend:
+        """See `Backend.for_options`.
 
         Raises:
             ModelError: The run has another model now, for example because training has continued.
         """
-        if self._fallback is None:
+        if is_supported(options):
+            return self
+        if self._pytorch is None:
             from mtcli.runtime.device import pick_device
-            from mtcli.translate.backends.pytorch import Translator
+            from mtcli.translate.backends.pytorch import PyTorchBackend
 
-            fallback, _, _ = Translator.load(self.run, pick_device("cpu"))
+            pytorch, _, _ = PyTorchBackend.load(self.run, pick_device("cpu"))
             if not has_identity(self.run / "model.safetensors", self.proof.model):
                 raise ModelError(f"{self.run}: has another model than when this command started; start it again")
-            self._fallback = fallback
-        return self._fallback
+            self._pytorch = pytorch
+        return self._pytorch
 
 
 def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | None:
@@ -227,7 +213,7 @@ def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | Non
         return None
 
 
-def load_any_run_engine(run: Path, device: str) -> Engine:
+def load_any_run_engine(run: Path, device: str) -> CTranslate2Backend:
     """Load the engine of a run because the user asks for it, even if it is not proven equal to PyTorch.
 
     Raises:
@@ -238,7 +224,7 @@ def load_any_run_engine(run: Path, device: str) -> Engine:
         check_current(run, proof_of(run))
     except ModelError as error:
         raise ModelError(f"{run}: no exported model here ({error}); {remedy}") from None
-    return Engine(run / ENGINE, device)
+    return CTranslate2Backend(run / ENGINE, device)
 
 
 def _is_cpu(device: str) -> bool:

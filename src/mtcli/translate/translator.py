@@ -1,0 +1,354 @@
+"""Translate lines of text: windows, batches of similar length, n-best lists, terms, word alignments and warnings.
+
+A backend searches. This module imports neither its library nor NumPy, so that an exported model loads quickly.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TypeVar
+
+from mtcli.errors import UsageError
+from mtcli.limits import BEAM_SIZE
+from mtcli.runtime.progress import Progress
+from mtcli.search.length import length_penalty
+from mtcli.terms.terms import Match, Terms, uses
+from mtcli.text.words import character_spans, word_spans
+from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
+from mtcli.translate.backends.exported import GIVE_THE_RUN
+from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
+from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
+from mtcli.translate.windows import (
+    MAX_LINE_TOKENS,
+    Source,
+    Window,
+    annotated,
+    read_windows,
+    shortened,
+    sources_with_tokens,
+    tagged,
+    until_pause,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+WIDER_FACTORS = (2, 4)
+"""Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
+
+_BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
+
+
+class Translator:
+    """Translates lines of text with a model.
+
+    A subclass that overrides `translate` passes the lines to another translator: by sentence, or in common batches.
+    """
+
+    def __init__(self, backend: Backend):
+        """Initialise it.
+
+        Args:
+            backend: The model.
+        """
+        self.backend = backend
+        self.tokenizer = backend.tokenizer
+        self.longest_src = backend.longest_src
+        """Tokens of the longest source in training; longer lines cause a warning."""
+        self.aligns = backend.aligns
+        """It supports the option `alignments`."""
+        self.reads_ahead = backend.reads_ahead
+        """The next window is read before the last one is translated."""
+        self.rerank: Rerank | None = None
+        """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
+
+    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
+        """Add terms to the options of a search.
+
+        Args:
+            options: The options.
+            terms: The terms.
+            mode: `soft`, `hard`, or `auto`: hard; if the model was trained with terms, soft first, then hard for the
+                lines that still lack a term.
+
+        Raises:
+            UsageError: The model was not trained with terms, or terms would be required of random samples or of an
+                exported model.
+        """
+        if mode == "soft" and not self.backend.trained_with_terms:
+            raise UsageError("--terms-mode soft: this model was not trained with terms (data.terms); omit the option")
+        if mode == "soft" or (mode == "auto" and self.backend.trained_with_terms):
+            retry = mode == "auto" and not options.sample
+            return replace(options, terms=terms, terms_mode="soft", retry_terms=retry)
+        if options.sample and mode == "hard":
+            raise UsageError("--terms-mode hard: hard terms need a search; omit --sample")
+        if options.sample:
+            raise UsageError("--terms: the model was not trained with terms, so they need a search; omit --sample")
+        if not self.backend.requires_terms and mode == "hard":
+            raise UsageError(f"--terms-mode hard: not with an exported model; {GIVE_THE_RUN}")
+        if not self.backend.requires_terms:
+            raise UsageError(f"--terms: this exported model was not trained with terms; {GIVE_THE_RUN}")
+        return replace(options, terms=terms, terms_mode="hard")
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        options: Options,
+        *,
+        total: int | None = None,
+        bar: Progress | None = None,
+        warn: bool = True,
+        quiet: bool = False,
+        ready: Callable[[], bool] = lambda: True,
+        rank: int = 0,
+        num_ranks: int = 1,
+        growing: bool = False,
+    ) -> Iterator[Translation]:
+        """Translate lines, in their order. A line that is blank or has no token has an empty translation.
+
+        Args:
+            lines: Source text. They are read in windows, so there may be any number of them.
+            options: Options of the search.
+            total: Number of lines, for the progress bar.
+            bar: A progress bar to use; None: a new one.
+            warn: Warn about lines unlike those of training, and about translations that repeat themselves.
+            quiet: Show no progress bar.
+            ready: Returns True if the next line is available. If not, the lines so far are translated without it.
+            rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and
+                sampling use the number of each line in this file.
+            num_ranks: See `rank`.
+            growing: Translate the first lines in small windows, so that an interrupted command keeps them.
+
+        Raises:
+            UsageError: The backend does not support an option, the prefix has more than `MAX_LINE_TOKENS` tokens, or
+                the model has no such target language.
+            NotFiniteError: The model's scores are not finite numbers.
+        """
+        search = self._search_with(options)
+        search.backend.check(options)
+        self._check_prefix(options.prefix)
+        if options.to:
+            self.tokenizer.tag_of(options.to)
+        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
+        own_bar = Progress("translating", total=total, unit="lines", quiet=quiet) if bar is None else nullcontext(bar)
+        with own_bar as shown:
+            for window in windows:
+                together = until_pause(window, windows, ready) if search.backend.reads_ahead else [window]
+                yield from self._translate_windows(together, search, warn=warn, bar=shown)
+
+    def _search_with(self, options: Options) -> "_Search":
+        return _Search(self.backend.for_options(options), options, self.rerank)
+
+    def _check_prefix(self, prefix: str) -> None:
+        """Refuse a prefix that would take hours: every token of it is a step of the decoder."""
+        tokens = len(self.tokenizer.encode_tgt([prefix])[0])
+        if tokens > MAX_LINE_TOKENS:
+            raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
+
+    def _translate_windows(
+        self, windows: Iterable[tuple[int, list[str]]], search: "_Search", *, warn: bool, bar: Progress
+    ) -> Iterator[Translation]:
+        """Translate the lines of windows, see `read_windows`.
+
+        The batches of all windows are mapped together. If the backend takes batches in advance, a window is encoded
+        while the last batches of the window before are searched.
+        """
+
+        def batches() -> Iterator[tuple[_Work, list[Source]]]:
+            for first, lines in windows:
+                work = self._begin_window(first, lines, search, warn=warn)
+                for batch in work.batches:
+                    yield work, batch
+
+        def searched(batch: tuple[_Work, list[Source]]) -> tuple[_Work, list[Source], list[tuple[Candidate, ...]]]:
+            work, sources = batch
+            return work, sources, search.candidates(sources) if sources else []
+
+        for work, sources, candidates in search.map(searched, batches()):
+            work.add(sources, candidates)
+            bar.update(len(sources))
+            if sources is work.batches[-1]:
+                yield from self._end_window(work, search.options, warn=warn)
+
+    def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
+        """Encode the lines of one window, and divide those with tokens into batches."""
+        options = search.options
+        window = Window(first, lines, self.tokenizer.encode_src(lines))
+        if warn:
+            warn_about_lines(window, self.tokenizer, self.longest_src)
+            if not options.to:
+                warn_about_missing_tags(window, self.tokenizer)
+        window = shortened(window, self.tokenizer)
+        if options.to:
+            window = tagged(window, self.tokenizer, options.to)
+        if options.terms:
+            window = replace(window, terms=[options.terms.matches(line) for line in window.lines])
+            if options.terms_mode == "soft":
+                window = annotated(window, self.tokenizer)
+        sources = sources_with_tokens(window, self.tokenizer)
+        return _Work(first, lines, window.terms, sources, search.batches(sources) or [[]])
+
+    def _end_window(self, work: "_Work", options: Options, *, warn: bool) -> list[Translation]:
+        """Return the translations of a window whose batches are all searched."""
+        if options.retry_terms and self.backend.requires_terms:
+            lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
+            search = self._search_with(replace(options, terms_mode="hard"))
+            batches = search.batches(lacking)
+            for sources, candidates in zip(batches, search.map(search.candidates, batches), strict=True):
+                work.add(sources, candidates)
+        numbered = enumerate(work.lines, work.first)
+        translations = [Translation(line, work.found.get(number, _BLANK)) for number, line in numbered]
+        if work.terms:
+            translations = [_with_terms(*pair) for pair in zip(translations, work.terms, strict=True)]
+        if warn:
+            warn_about_repetitions(translations, work.first, options)
+        return translations
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A window that is being translated."""
+
+    first: int
+    """The number of its first line in the input, from 0."""
+    lines: Sequence[str]
+    terms: Sequence[Sequence[Match]]
+    """The terms in each line; empty if the options have no terms."""
+    sources: Sequence[Source]
+    """The lines that have anything to translate."""
+    batches: Sequence[list[Source]]
+    """These sources, divided; one empty batch if there are none."""
+    found: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
+    """The translations so far, by the number of their line in the input."""
+
+    def add(self, sources: Sequence[Source], candidates: Sequence[tuple[Candidate, ...]]) -> None:
+        """Keep the translations of some sources, in place of those before."""
+        self.found.update(zip((source.number for source in sources), candidates, strict=True))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Searches for the `n_best` translations of sources, with one backend and the same options."""
+
+    backend: Backend
+    options: Options
+    rerank: Rerank | None
+
+    def batches(self, sources: Sequence[Source]) -> list[list[Source]]:
+        """Divide sources into batches of similar length.
+
+        The longest sources come first, so that a batch that is too large fails at once. There are as few batches as the
+        backend allows, because the last steps of a batch, with few sources left, cost nearly as much as its first
+        steps. The batches have equally many tokens, so that no core waits long for another. They do not depend on the
+        number of cores, so neither do the last bits of scores, nor the choice of a checkpoint by its translations.
+        """
+        sources = sorted(sources, key=lambda source: -len(source.ids))
+        lengths = [len(source.ids) + 1 for source in sources]  # with </s>
+        max_tokens = max(1, self.backend.max_batch_tokens(self.options))
+        tokens_before = list(accumulate(lengths, initial=0))
+        total = tokens_before[-1]
+        num_shares = self.backend.num_shares(self.options)
+        num_batches = num_shares * max(1, math.ceil(total / (num_shares * max_tokens)))
+        batches = []
+        first = 0
+        while first < len(sources):
+            most_sources = max(1, max_tokens // (lengths[first] + ROW_OVERHEAD))
+            end_of_share = bisect_left(tokens_before, tokens_before[first] + total / num_batches)
+            end = min(first + most_sources, end_of_share)
+            batches.append(sources[first:end])
+            first = end
+        return batches
+
+    def map(self, search: Callable[[T], R], batches: Iterable[T]) -> Iterator[R]:
+        """Yield the result of `search` for each batch, in order."""
+        if self.rerank is not None and self.backend.reads_ahead:  # it may not search twice at the same time
+            return map(search, batches)
+        return self.backend.map_batches(search, batches, self.options)
+
+    def candidates(self, sources: Sequence[Source]) -> list[tuple[Candidate, ...]]:
+        """Search the `n_best` translations of each source of a batch.
+
+        The first translation is the best that the beam of the options finds, after reranking, whatever `n_best` is. If
+        this beam finds fewer than `n_best` different texts, wider searches add to them. Their texts come after the
+        first, even if they have a higher score. The other translations are sorted by score, those of sampling by their
+        first draw.
+        """
+        options = self.options
+        found = self._search_once(sources, options)
+        if options.n_best > 1 and options.beam_size == 1 and not options.sample:
+            found = [[_with_length_penalty(each, options) for each in candidates] for candidates in found]
+        for wider in _wider_options(options):
+            self._search_wider(sources, wider, found)
+        found = [candidates[: options.n_best] for candidates in found]
+        if options.alignments:
+            found = self._aligned(sources, found)
+        return [tuple(candidates) for candidates in found]
+
+    def _search_once(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+        """Search once. Return the different texts found for each source, best first."""
+        if self.rerank is not None:
+            options = replace(options, scores=True)
+        found = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(sources, options)]
+        if self.rerank is None:
+            return found
+        return self.rerank([source.line for source in sources], found)
+
+    def _search_wider(self, sources: Sequence[Source], wider: Options, found: list[list[Candidate]]) -> None:
+        """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
+        options = self.options
+        lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
+        size = max(1, len(sources) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
+        for start in range(0, len(lacking), size):
+            part = lacking[start : start + size]
+            more = self._search_once([sources[i] for i in part], wider)
+            for i, merged in zip(part, more, strict=True):
+                if options.sample:
+                    found[i] = merged  # the first draws are drawn again
+                else:
+                    found[i] = add_new_texts(found[i], merged)
+
+    def _aligned(self, sources: Sequence[Source], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """Add to each candidate of each source its word alignment."""
+        from mtcli.translate.alignment import align  # which imports NumPy
+
+        options = self.options
+        tokenizer = self.backend.tokenizer
+        if options.terms and self.backend.trained_with_terms:  # the words of a line are counted without annotations
+            lines = [source.line for source in sources]
+            window = Window(0, lines, tokenizer.encode_src(lines))
+            if options.to:
+                window = tagged(window, tokenizer, options.to)
+            sources = [replace(source, ids=ids) for source, ids in zip(sources, window.ids, strict=True)]
+        words = character_spans if options.align_characters else word_spans
+        return align(tokenizer, sources, found, self.backend.cross_attention, words=words)
+
+
+def _with_length_penalty(candidate: Candidate, options: Options) -> Candidate:
+    """Give a candidate of greedy search, whose score has no length penalty, the penalty of the wider searches."""
+    penalty = length_penalty(len(candidate.ids) + 1, options.length_penalty, options.length_normalization)
+    return replace(candidate, penalty=penalty, score=candidate.log_prob / penalty)
+
+
+def _lacks_term(matches: Sequence[Match], candidates: Sequence[Candidate]) -> bool:
+    """Return True if the best translation of a line does not use all of its terms."""
+    return any(use.form is None for use in uses(matches, candidates[0].text))
+
+
+def _with_terms(translation: Translation, matches: Sequence[Match]) -> Translation:
+    """Add the terms of the line to a translation."""
+    return replace(translation, terms=tuple(uses(matches, translation.text)))
+
+
+def _wider_options(options: Options) -> Iterator[Options]:
+    """Yield the options of the searches that follow where a search finds too few different texts."""
+    if options.n_best == 1:
+        return
+    for factor in WIDER_FACTORS:
+        if options.sample:
+            yield replace(options, n_best=factor * options.n_best)
+        else:
+            beam_size = min(factor * max(options.n_best, options.beam_size), int(BEAM_SIZE.max))
+            yield replace(options, beam_size=beam_size)
