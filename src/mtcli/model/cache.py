@@ -104,7 +104,8 @@ class Cache:
         if keys.size(2) < self.width:
             if layer == 0:
                 capacity = _aligned(first + ALIGNMENT * k.size(2))
-                self._new_buffers = _one_block(k, [_with_columns(x, capacity) for x in (k, v)] * len(self.memory))
+                shapes = [(*x.shape[:2], capacity, x.size(3)) for x in (k, v)]
+                self._new_buffers = _one_block(k, shapes * len(self.memory))
             keys = _copied(keys, first, self._new_buffers.pop(0))
             values = _copied(values, first, self._new_buffers.pop(0))
             self._own[layer] = (keys, values)
@@ -189,12 +190,6 @@ def _one_block(like: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     sizes = [math.prod(shape) for shape in shapes]
     parts = torch.split(like.new_empty(sum(sizes)), sizes)
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _with_columns(x: Tensor, columns: int) -> tuple[int, ...]:
-    """Return the shape of keys or values with another number of columns."""
-    rows, H, _, K = x.shape
-    return (rows, H, columns, K)
 
 
 def _copied(x: Tensor, width: int, buffer: Tensor) -> Tensor:
