@@ -34,6 +34,7 @@ from mtcli.storage.state import State
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import InitialModel, resolve
 from mtcli.training.run import train
+from mtcli.training.saving import Checkpoints
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 
@@ -570,9 +571,10 @@ def test_chosen_defaults_survive_a_failure_before_the_first_step(
 
     (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in toy_pairs(60, seed=5)))
     straight = start(tmp_path / "straight")
-    for number, moment in enumerate(("resume", "start_from", "save", "describe")):
+    moments = ((Checkpoints, "resume"), (Trainer, "start_from"), (Trainer, "save"), (Trainer, "describe"))
+    for number, (kind, moment) in enumerate(moments):
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, moment, full)
+            patch.setattr(kind, moment, full)
             with pytest.raises(StorageError):
                 start(tmp_path / str(number))
         assert (start(tmp_path / str(number)) / "config.toml").read_bytes() == (straight / "config.toml").read_bytes()

@@ -138,18 +138,13 @@ def train(
         "train.bleu_tokenizer": tokenize,
     }
     request = resolve(file, options, set_ or (), out=out, init=init, overwrite=overwrite)
-    if dry_run:
-        _print_plan(request, pick_device(device))
-    else:
+    if not dry_run:
         _train(request, pick_device(device), started)
-
-
-def _print_plan(request: "TrainingRequest", device: "torch.device") -> None:
+        return
     from mtcli.report.plan import table
-    from mtcli.training.dry_run import dry_run
+    from mtcli.training.dry_run import dry_run as planned_rows
 
-    plan = dry_run(request.config, request.run, device, init=request.init, overwrite=request.overwrite)
-    for row in plan:
+    for row in planned_rows(request.config, request.run, pick_device(device), init=request.init, overwrite=overwrite):
         print(table([row]), flush=True)
 
 

@@ -114,15 +114,14 @@ class Learner:
         self.cores = cores or cores_for(device)
         self.optimizer = Adam(config.train, self.model.named_parameters(), self.cores)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
-        self.gradients = self._gradients()
+        parameters = self.optimizer.parameters
+        self.gradients: Gradients
+        if device.type != "cpu" or should_compile(config.train, device):  # a graph is used by one thread
+            self.gradients = DeviceGradients(self.objective, parameters, config.train, group, device)
+        else:
+            self.gradients = CoreGradients(self.objective, parameters, config.train, group, self.cores)
         self._has_diverged = torch.zeros((), device=device)
         """1 after a step whose loss or gradient is not finite, otherwise 0."""
-
-    def _gradients(self) -> Gradients:
-        parameters = self.optimizer.parameters
-        if self.device.type != "cpu" or should_compile(self.settings, self.device):  # a graph is used by one thread
-            return DeviceGradients(self.objective, parameters, self.settings, self.group, self.device)
-        return CoreGradients(self.objective, parameters, self.settings, self.group, self.cores)
 
     def prepare(self) -> None:
         """Compile the model if `train.compile` asks for it, and what else precedes the first step, on all ranks.

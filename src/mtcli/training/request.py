@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.build import complete, given_values, merged, nested
+from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
-from mtcli.config.schema import Config, DataConfig, DecodeConfig, ModelConfig
-from mtcli.config.validation import validate
+from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.corpus.cache.fingerprints import input_files
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
@@ -96,35 +96,29 @@ def resolve(
     where = f"{file}: " if file else ""
     initial = InitialModel.load(init) if init else None
     from_model = initial.values() if initial else {}
-    inputs = _input_settings(merged(nested(from_model), given), where)
+    config = complete(given, initial=from_model, where=where)
     if initial is not None:
-        if inputs.tokenizer.file:
+        if config.tokenizer.file:
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
-        _check_languages(initial, inputs.data)
-    languages = _guessed_languages(inputs.data)
-    data = inputs.data.model_copy(update=languages)
-    inputs = inputs.model_copy(update={"data": data})
+        _check_languages(initial, config.data)
+    languages = _guessed_languages(config.data)
+    data = config.data.model_copy(update=languages)
     _warn_of_codes(data)
     run = out or RUNS / run_name(data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
-    check_folder(run, _inputs(inputs, deleted_model), option="--out")
+    check_folder(run, _inputs(config.model_copy(update={"data": data}), deleted_model), option="--out")
     existing_config = None if overwrite else begun_config(run)
     if existing_config is not None and init is None and starts_from_model(run):
         # A fine-tuning that is resumed needs no --init, and has its own languages.
         from_model = _values_of_fine_tuning(existing_config)
         languages = {}
-    has_budget = not {"time", "max_steps"}.isdisjoint(given.get("train", {})) or not data.train  # the demo has steps
-    if existing_config is not None and existing_config.train.time and not has_budget:
-        given = merged(given, {"train": {"time": existing_config.train.time}})
-    config = complete(merged({"data": languages}, given), initial=from_model, where=where)
-    return TrainingRequest(config, run, initial, overwrite)
-
-
-def _input_settings(given: Values, where: str) -> Config:
-    """Return a configuration of the sections that name what training reads; they have no defaults from elsewhere."""
-    return validate({name: given[name] for name in ("data", "tokenizer") if name in given}, where)
+    unset: Values = {"data": languages}
+    if existing_config is not None and existing_config.train.time and MAX_STEPS in unset_settings(config):
+        # A command without a budget resumes with the time of the run.
+        unset["train"] = {"time": existing_config.train.time}
+    return TrainingRequest(complete(merged(unset, given), initial=from_model, where=where), run, initial, overwrite)
 
 
 def _values_of_fine_tuning(existing_config: Config) -> Values:

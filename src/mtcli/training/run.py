@@ -79,7 +79,7 @@ def train(
         warn_of_emulated_bf16(config.train, device)
         with _prepared_run(config, run, device, group, init, overwrite=overwrite) as (config, data):
             trainer = Trainer(config, run, device, data, started, group)
-            resumed = trainer.resume()
+            resumed = trainer.checkpoints.resume()
             if not resumed and data.init:
                 if init is None:
                     remedy = "name it again with --init"

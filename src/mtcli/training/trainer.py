@@ -93,10 +93,6 @@ class Trainer:
         self._grad_norm = math.nan
         """The gradient norm of the last step whose figures have been read."""
 
-    def resume(self) -> bool:
-        """Restore the newest checkpoint; see `Checkpoints.resume`."""
-        return self.checkpoints.resume()
-
     def start_from(self, model: Transformer, path: Path) -> None:
         """Take over the weights of another model, and save them as step 0.
 
@@ -182,9 +178,17 @@ class Trainer:
         session = self.session
         state = session.state
         is_new_step = False
-        with self._new_progress() as self.progress, closing(self.batches()) as batches:
+        settings = session.config.train
+        self.progress = TrainingProgress(
+            state.step,
+            state.seconds,
+            max_steps=settings.max_steps,
+            max_seconds=settings.time,
+            share=state.share_of_budget,
+        )
+        with self.progress, closing(self.batches()) as batches:
             signal_number = session.agree_on_time(received)
-            if session.config.train.time and not state.step:
+            if settings.time and not state.step:
                 state.seconds_before_first_step = state.seconds
             self.forecast.begin(state.seconds)
             while True:
@@ -229,17 +233,6 @@ class Trainer:
         planned = self.batch_plan.batches_from(Position(state.epoch, state.block, state.batch))
         num_micro_batches = session.config.train.micro_batches
         return load_batches(session.data.train, planned, session.group, session.device, num_micro_batches)
-
-    def _new_progress(self) -> TrainingProgress:
-        settings = self.session.config.train
-        state = self.session.state
-        return TrainingProgress(
-            state.step,
-            state.seconds,
-            max_steps=settings.max_steps,
-            max_seconds=settings.time,
-            share=state.share_of_budget,
-        )
 
     def _agree_after_step(self, received: list[int]) -> int:
         """Agree with the other ranks on time and signals, and measure the last steps, if it is time for that.
