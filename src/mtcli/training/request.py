@@ -10,7 +10,6 @@ from typing import Any
 from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
-from mtcli.corpus.cache.fingerprints import input_files
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
