@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.documents import segmentation
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.lines import by_sentence
+from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes, translate_text
@@ -265,7 +265,7 @@ def test_protected_text_is_that_of_the_source_whatever_the_model_writes(
 ) -> None:
     translator = bad(seed)
     translator.longest_src = longest
-    found = list(by_sentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True))
+    found = list(BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True))
     assert [each.source for each in found] == lines
     for line, translation in zip(lines, found, strict=True):
         source = protected_of([line])
@@ -342,7 +342,7 @@ def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCapt
     assert "1 sentence: the model did not keep protected text" in caplog.text
     assert "1 translation has other numbers than the source (3.14 missing, 2.7 added)" in caplog.text
     caplog.clear()
-    lines = by_sentence(translator, "en", "de").translate(["all is well", "it is 3.14 long"], OPTIONS, quiet=True)
+    lines = BySentence(translator, "en", "de").translate(["all is well", "it is 3.14 long"], OPTIONS, quiet=True)
     assert [found.text for found in lines] == ["ALL IS WELL", "IT IS 2.7 LONG"]
     assert "line 2: the translation has other numbers than the line (3.14 missing, 2.7 added)" in caplog.text
 
@@ -390,7 +390,7 @@ def test_a_number_that_the_model_moves_stays_where_it_puts_it(caplog: pytest.Log
     }
     translator = ByRule(answers.__getitem__)
     translator.aligns = False
-    found = by_sentence(translator, "en", "de").translate(answers, OPTIONS, quiet=True)
+    found = BySentence(translator, "en", "de").translate(answers, OPTIONS, quiet=True)
     assert [translation.text for translation in found] == list(answers.values())
     assert not caplog.records
 
@@ -429,7 +429,7 @@ def test_all_entrances_give_the_same_translations(
     assert command("--", *TEXTS) == expected
     monkeypatch.setattr(streams, "_typed", lambda: iter(TEXTS))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    typed = streams.translations(by_sentence(make(), "en", "de"), None, None, OPTIONS, replace=False)
+    typed = streams.translations(BySentence(make(), "en", "de"), None, None, OPTIONS, replace=False)
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     assert [found.text for found in typed] == expected
     as_document = translate_bytes(
@@ -466,9 +466,9 @@ def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences()
     translator = toy()
     options = Options(n_best=2, alignments=True)
     first, second = translator.translate(["one red dog.", "big cat sees."], options, warn=False, quiet=True)
-    (line,) = by_sentence(translator, "en", "es").translate(["one red dog. big cat sees."], options, quiet=True)
+    (line,) = BySentence(translator, "en", "es").translate(["one red dog. big cat sees."], options, quiet=True)
     assert line.text == f"{first.text} {second.text}" or line.text == first.text
-    (alone,) = by_sentence(translator, "en", "es").translate(["one red dog."], options, quiet=True)
+    (alone,) = BySentence(translator, "en", "es").translate(["one red dog."], options, quiet=True)
     assert [each.text for each in alone.candidates] == [each.text for each in first.candidates]
     assert [each.alignment for each in alone.candidates] == [each.alignment for each in first.candidates]
     assert [each.score for each in alone.candidates] == pytest.approx(
@@ -477,7 +477,7 @@ def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences()
 
 
 def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
-    (found,) = by_sentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), quiet=True)
+    (found,) = BySentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), quiet=True)
     src, tgt = ["one", "{x}", "dog."].index("{x}"), found.text.split().index("{x}")
     assert (src, tgt) in found.candidates[0].alignment
 

@@ -12,8 +12,7 @@ from test_ensemble import disturbed
 from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.search.length import length_penalty
-from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
-from mtcli.translate.scoring import log_probs_of
+from mtcli.translate.scoring import DEFAULT_WEIGHT, Reranker, log_probs_of
 from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.windows import MAX_LINE_TOKENS
 

@@ -268,9 +268,9 @@ def translate(
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
     if not (as_document or as_is):
-        from mtcli.documents.lines import by_sentence
+        from mtcli.documents.lines import BySentence
 
-        translator = by_sentence(translator, src, tgt)
+        translator = BySentence(translator, src, tgt)
     with open_report(terms_report) as report:
         if as_document:
             from mtcli.documents.formats.format import ReadOptions

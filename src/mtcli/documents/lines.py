@@ -28,23 +28,20 @@ from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Window, read_windows, until_pause
 
 
-def by_sentence(translator: Translator, src: str, tgt: str) -> Translator:
-    """Return a translator of lines that splits them into sentences and keeps protected text.
+class BySentence(Translator):
+    """Translates lines by the path of documents, which splits them into sentences and keeps protected text.
 
     With `prefix` or `sample`, lines are translated as they are.
-
-    Args:
-        translator: The model.
-        src: Source language.
-        tgt: Target language, unless the options of a search name it.
     """
-    return _BySentence(translator, src, tgt)
-
-
-class _BySentence(Translator):
-    """See `by_sentence`."""
 
     def __init__(self, translator: Translator, src: str, tgt: str) -> None:
+        """Initialise it.
+
+        Args:
+            translator: The model.
+            src: Source language.
+            tgt: Target language, unless the options of a search name it.
+        """
         super().__init__(translator.backend)
         self._translator = translator
         self._src = src

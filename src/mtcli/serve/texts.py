@@ -8,7 +8,7 @@ from mtcli.documents.formats.html import html_spans, html_structure
 from mtcli.documents.formats.items import MarkedDocument
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.structure import VerifiedDocument
-from mtcli.documents.lines import by_sentence
+from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.pipeline import translate_segments
 from mtcli.errors import DataError
@@ -77,7 +77,7 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     terms = parse_request_terms(fields.terms)
     options = model.options_to(fields.target, alignments=True, terms=terms)
     translator.choice = None
-    by_line = by_sentence(translator, model.src, model.target_of(fields.target))
+    by_line = BySentence(translator, model.src, model.target_of(fields.target))
     with translator.preparation():
         translator.check(lines, model.src)
         return list(by_line.translate(lines, options, warn=False, quiet=True))

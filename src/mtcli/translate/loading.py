@@ -13,7 +13,7 @@ from mtcli.translate.translator import Translator
 
 if TYPE_CHECKING:
     from mtcli.translate.backends.pytorch import PyTorchBackend
-    from mtcli.translate.reranking import Reranker
+    from mtcli.translate.scoring import Reranker
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -23,38 +23,8 @@ NO_OPTIONS = Options()
 def load(
     folder: Path, device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
 ) -> tuple[Translator, Options, tuple[str, str]]:
-    """Load the model in a folder.
-
-    Args:
-        folder: A run, a checkpoint or an exported model.
-        device: `auto`, `cpu`, `cuda` or `mps`.
-        engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`; `auto`: also
-            `ctranslate2` for a run whose engine can be used, see `run_engine`.
-        options: The options that the user set, which decide whether the engine of a run can be used.
-
-    Returns:
-        The translator, the model's default options, and its source and target language.
-
-    Raises:
-        ModelError: The folder has no usable model.
-        UsageError: The engine or device does not exist.
-    """
-    if engine not in (None, *ENGINES):
-        raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
-    is_exported = provenance(folder) is not None
-    exported: CTranslate2Backend | None = None
-    if is_exported and engine != "torch":
-        exported = CTranslate2Backend(folder, device)
-    elif engine == "ctranslate2":
-        exported = load_any_run_engine(folder, device)
-    elif engine == "auto":
-        exported = load_run_engine(folder, device, options)
-    if exported is not None:
-        return Translator(exported), exported.defaults, exported.languages
-    if is_exported:
-        raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
-    backend, defaults, languages = load_with_pytorch([folder], device)
-    return Translator(backend), defaults, languages
+    """Load one model, see `load_ensemble`."""
+    return load_ensemble([folder], device, engine, options)
 
 
 def load_ensemble(
@@ -64,23 +34,40 @@ def load_ensemble(
 
     Args:
         folders: Runs, checkpoints or, if it is the only one, an exported model.
-        device: See `load`.
-        engine: See `load`. Several models are loaded with PyTorch.
-        options: See `load`.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`; `auto`: also
+            `ctranslate2` for a run whose engine can be used, see `run_engine`. Several models are loaded with PyTorch.
+        options: The options that the user set, which decide whether the engine of a run can be used.
 
     Returns:
-        The same as `load`. Of several models, the first one decides the default options.
+        The translator, the model's default options, and its source and target language. Of several models, the first
+        one decides the default options.
 
     Raises:
         ModelError: A folder has no usable model.
-        UsageError: The models have different vocabularies or languages, or the engine cannot combine models.
+        UsageError: The engine or device does not exist, or the engine cannot combine models, or the models have
+            different vocabularies or languages.
     """
-    if len(folders) == 1:
-        return load(folders[0], device, engine, options)
-    if engine == "ctranslate2":
+    first, *others = folders
+    if others and engine == "ctranslate2":
         raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
-    backend, defaults, languages = load_with_pytorch(folders, device)
-    return Translator(backend), defaults, languages
+    if not others:
+        if engine not in (None, *ENGINES):
+            raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
+        is_exported = provenance(first) is not None
+        backend: CTranslate2Backend | None = None
+        if is_exported and engine != "torch":
+            backend = CTranslate2Backend(first, device)
+        elif engine == "ctranslate2":
+            backend = load_any_run_engine(first, device)
+        elif engine == "auto":
+            backend = load_run_engine(first, device, options)
+        if backend is not None:
+            return Translator(backend), backend.defaults, backend.languages
+        if is_exported:
+            raise ModelError(f"{first}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
+    pytorch, defaults, languages = load_with_pytorch(folders, device)
+    return Translator(pytorch), defaults, languages
 
 
 def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
@@ -133,7 +120,7 @@ def load_reranker(
         UsageError: The model does not translate in the reverse direction, a model is multilingual, or the beam has
             only one hypothesis.
     """
-    from mtcli.translate.reranking import DEFAULT_WEIGHT, Reranker
+    from mtcli.translate.scoring import DEFAULT_WEIGHT, Reranker
 
     if options.beam_size == 1:
         raise UsageError("--rerank: a beam of 1 has nothing to rerank; give -b 4 or more")

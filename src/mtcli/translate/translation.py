@@ -123,7 +123,7 @@ class Translation:
 
 
 Rerank = Callable[[Sequence[str], Sequence[Sequence[Candidate]]], list[list[Candidate]]]
-"""Returns the candidates of each of several lines with other scores, the best one first; see `reranking.Reranker`."""
+"""Returns the candidates of each of several lines with other scores, the best one first; see `scoring.Reranker`."""
 
 
 def merge_by_text(hypotheses: Iterable[Candidate], *, sampled: bool) -> list[Candidate]:

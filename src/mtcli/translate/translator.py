@@ -129,7 +129,10 @@ class Translator:
         """
         search = self._search_with(options)
         search.backend.check(options)
-        self._check_prefix(options.prefix)
+        prefix_tokens = len(self.tokenizer.encode_tgt([options.prefix])[0])
+        if prefix_tokens > MAX_LINE_TOKENS:  # every token of it is a step of the decoder, so it would take hours
+            limit = f"a prefix may have {MAX_LINE_TOKENS} tokens at most"
+            raise UsageError(f"the prefix has {prefix_tokens} tokens; {limit}")
         if options.to:
             self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
@@ -141,12 +144,6 @@ class Translator:
 
     def _search_with(self, options: Options) -> "_Search":
         return _Search(self.backend.for_options(options), options, self.rerank)
-
-    def _check_prefix(self, prefix: str) -> None:
-        """Refuse a prefix that would take hours: every token of it is a step of the decoder."""
-        tokens = len(self.tokenizer.encode_tgt([prefix])[0])
-        if tokens > MAX_LINE_TOKENS:
-            raise UsageError(f"the prefix has {tokens} tokens; a prefix may have {MAX_LINE_TOKENS} tokens at most")
 
     def _translate_windows(
         self, windows: Iterable[tuple[int, list[str]]], search: "_Search", *, warn: bool, bar: Progress
