@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from test_cli import mtcli
-from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
+from test_search import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from toy import PAIRS, WORDS, save_toy, toy
 
 from mtcli.config.schema import Config
