@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from marian import lines, marian_folder
+from helpers.marian import lines, marian_folder
+from helpers.toy import PAIRS, toy
 from test_export import save_run
-from toy import PAIRS, toy
 
 from mtcli.errors import UsageError
 from mtcli.exchange import argos, sentencepiece_model

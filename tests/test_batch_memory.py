@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import toy
+from helpers.toy import toy
 
 from mtcli.cli import entry
 from mtcli.config.schema import ModelConfig

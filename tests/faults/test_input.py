@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.harness import Job, Result, run, start
 
 from faults.conftest import Case
-from faults.harness import Job, Result, run, start
 from faults.inputs import (
     BY_FILE,
     FOLDER,
