@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS / "cuda")]
+pytest.register_assert_rewrite("helpers")
 
 PLAIN = Path(__file__).parents[1] / "scripts" / "plain"
 
@@ -115,7 +116,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-NUMERIC = re.compile(r"^ *(?:import torch|from (?:torch|mtcli\.nn|mtcli\.inference|marian|toy))\b", re.MULTILINE)
+NUMERIC = re.compile(
+    r"^ *(?:import torch|from (?:torch|mtcli\.model|mtcli\.search|helpers\.marian|helpers\.toy))\b", re.MULTILINE
+)
 """An import that makes the tests of a file numeric: they compute with PyTorch or CTranslate2."""
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from marian import lines, marian_folder
+from helpers.marian import lines, marian_folder
+from helpers.toy import PAIRS, toy
 from test_export import save_run
 from toy import PAIRS, TorchTranslator, toy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from faults.harness import outcome
+from helpers.harness import outcome
 
 from mtcli.errors import StorageError
 from mtcli.storage import checkpoint, model_file

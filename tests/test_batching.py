@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import toy_pairs
+from helpers.processes import no_hang
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import no_hang
 from torch import Tensor
 
 from mtcli.corpus import batching

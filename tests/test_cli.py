@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from conftest import toy_pairs
-from faults.harness import run
-from faults.points import strike_in
-from processes import HANGS
+from helpers.harness import run
+from helpers.points import strike_in
+from helpers.processes import HANGS
+from helpers.toy import save_toy
 from test_readme import parse
-from toy import save_toy
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from helpers.toy import PAIRS, save_toy, toy
 from test_cli import mtcli
 from toy import PAIRS, TorchTranslator, save_toy, toy
 

@@ -16,10 +16,10 @@ from unittest.mock import patch
 import pytest
 import torch
 from conftest import TOY_SETTINGS
-from faults import harness, points
-from faults.harness import outcome
-from processes import HANGS
-from ranks import LAUNCH, LAUNCHED, free_port, list_rows, run_ranks, set_timeouts, start_ranks
+from helpers import harness, points
+from helpers.harness import outcome
+from helpers.processes import HANGS
+from helpers.ranks import LAUNCH, LAUNCHED, free_port, list_rows, run_ranks, set_timeouts, start_ranks
 
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime import distributed, torchrun

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from documents import capitals
-from formats import OPTIONS, shout, shown
+from helpers.documents import capitals
+from helpers.formats import OPTIONS, shout, shown
 
 from mtcli.documents.formats import archive, docx
 from mtcli.documents.formats.docx import read

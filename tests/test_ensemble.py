@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.toy import PAIRS, save_toy, toy
 from test_cli import mtcli
 from toy import PAIRS, TorchTranslator, save_toy, toy
 

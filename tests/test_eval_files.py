@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy import save_toy
+from helpers.toy import save_toy
 
 from mtcli.errors import DataError, ModelError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate

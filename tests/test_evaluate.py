@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults.harness import forks
-from processes import HANGS
+from helpers.harness import forks
+from helpers.processes import HANGS
 
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.comparison import compare

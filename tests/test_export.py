@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 import torch
 from faults import harness
+from helpers import harness
+from helpers.ranks import LAUNCHED
+from helpers.toy import PAIRS, save_toy, toy
 from ranks import LAUNCHED
 from toy import PAIRS, ExportedTranslator, TorchTranslator, save_toy, toy
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TOY_SETTINGS
-from ranks import run_ranks
+from helpers.ranks import run_ranks
 from safetensors import safe_open
 from torch import Tensor
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ import pytest
 import simulated_cuda
 import torch
 from conftest import TOY_SETTINGS, descend, toy_pairs, write_tsv
-from faults.harness import outcome
+from helpers.harness import outcome
 
 from mtcli.config.build import build as build_config
 from mtcli.config.schema import ModelConfig, TrainConfig

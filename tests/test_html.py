@@ -4,8 +4,8 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from documents import ByRule
-from formats import OPTIONS, shouted, shown
+from helpers.documents import ByRule
+from helpers.formats import OPTIONS, shouted, shown
 
 from mtcli.documents.formats import html
 from mtcli.documents.formats.escapes import unescape

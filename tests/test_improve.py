@@ -20,8 +20,8 @@ from unittest.mock import Mock
 
 import pytest
 from conftest import toy_pairs, write_tsv
-from faults import harness
-from processes import HANGS
+from helpers import harness
+from helpers.processes import HANGS
 
 from mtcli.cli import app
 from mtcli.config.schema import Config

@@ -3,7 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from toy import save_toy
+from helpers.toy import save_toy
 
 from mtcli import __version__
 from mtcli.corpus.cache.info import read_data_info, write_data_info

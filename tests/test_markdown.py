@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 import pytest
-from formats import OPTIONS, shouted, shown
+from helpers.formats import OPTIONS, shouted, shown
 from markdown_it import MarkdownIt
 
 from mtcli.documents.formats import markdown

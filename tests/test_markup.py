@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import toy
 
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of, shape_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from spm import handmade
+from helpers.spm import handmade
 
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, _schema, encode_pairs
 from mtcli.corpus.splits.overlap import count_trained_on, warn_of_training_sources

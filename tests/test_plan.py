@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TOY_SETTINGS
-from ranks import LAUNCHED
+from helpers.ranks import LAUNCHED
 from typer.testing import CliRunner
 
 from mtcli.cli import app

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PLAIN
-from faults.harness import run
+from helpers.harness import run
 
 from mtcli.cli import process
 from mtcli.runtime.cores import usable_cores

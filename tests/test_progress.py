@@ -13,9 +13,9 @@ from typing import cast
 
 import pytest
 from conftest import TOY_SETTINGS
-from faults.harness import run, start
-from faults.points import strike_in
-from processes import no_hang
+from helpers.harness import run, start
+from helpers.points import strike_in
+from helpers.processes import no_hang
 
 from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate

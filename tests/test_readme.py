@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from conftest import toy_pairs, write_tsv
-from processes import HANGS
+from helpers.processes import HANGS
 
 from mtcli.cli import app
 

@@ -4,9 +4,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from helpers.spm import ODD, OPUS, demo_lines, handmade, marian_tokenizer, real_lines, shared, trained
 from hypothesis import given
 from hypothesis import strategies as st
-from spm import ODD, OPUS, demo_lines, handmade, marian_tokenizer, real_lines, shared, trained
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.text.special_tokens import BOS, EOS, PAD

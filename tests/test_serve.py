@@ -23,11 +23,11 @@ from unittest.mock import Mock
 
 import pytest
 from fastapi import FastAPI
-from faults.harness import Child, start
+from helpers.harness import Child, start
+from helpers.processes import HANGS
+from helpers.slow_server import ALLOWED, serve_endlessly, wait_for_permission
+from helpers.toy import PAIRS, save_toy, toy
 from libretranslatepy import LibreTranslateAPI
-from processes import HANGS
-from slow_server import ALLOWED, serve_endlessly, wait_for_permission
-from toy import PAIRS, save_toy, toy
 from typer.testing import CliRunner
 
 import mtcli.serve

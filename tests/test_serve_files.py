@@ -12,10 +12,10 @@ from threading import Event
 from typing import Any
 
 import pytest
-from processes import HANGS
+from helpers.processes import HANGS
+from helpers.toy import toy
 from starlette.formparsers import MultiPartParser
 from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, started, until
-from toy import toy
 
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from processes import no_hang
+from helpers.processes import no_hang
 
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
 from mtcli.recipes import recipe as recipe_module

@@ -12,7 +12,7 @@ import test_docx
 import test_html
 import test_markdown
 import test_xliff
-from documents import ByRule
+from helpers.documents import ByRule
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_text_documents import CAPTIONS, CUES

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.harness import outcome
+from helpers.harness import outcome
 
 from mtcli.corpus.cache import prepare
 from mtcli.errors import UsageError

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.harness import run, start, until
-from toy import save_toy, toy
+from helpers.harness import run, start, until
+from helpers.toy import save_toy, toy
 
 from mtcli.config.schema import DecodeConfig
 from mtcli.runtime.progress import _Formatter

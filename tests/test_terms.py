@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.toy import PAIRS, WORDS, save_toy, toy
 from test_cli import mtcli
 from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
+from test_search import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
 
 from mtcli.config.schema import Config

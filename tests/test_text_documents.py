@@ -5,7 +5,7 @@ import io
 import re
 
 import pytest
-from formats import OPTIONS, shout, shouted, shown
+from helpers.formats import OPTIONS, shout, shouted, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

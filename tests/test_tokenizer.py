@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.processes import no_hang
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import no_hang
 from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli.errors import DataError, ModelError, StorageError, UsageError

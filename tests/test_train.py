@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs
-from faults.harness import start, until
+from helpers.harness import start, until
 
 from mtcli.config.build import build
 from mtcli.corpus import batching

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import toy_pairs
+from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import TorchTranslator, toy

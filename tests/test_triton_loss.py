@@ -50,7 +50,7 @@ def run_python(*arguments: str, **environment: str) -> str:
 
 @needs_triton
 def test_the_kernel_equals_the_reference_in_the_interpreter() -> None:
-    run_python(str(Path(__file__).with_name("interpret_triton_loss.py")), TRITON_INTERPRET="1")
+    run_python(str(Path(__file__).parent / "helpers" / "interpret_triton_loss.py"), TRITON_INTERPRET="1")
 
 
 @needs_triton

@@ -180,7 +180,7 @@ def test_from_training_to_the_report(
     assert explained == "" or ENGLISH[0].split()[1] in explained
     assert call(capsys, "translate", ENGLISH[0], "--model", run, "--alignments").strip()
     steps = average_run(run, tmp_path / "mean", 2, best=True)
-    if metric == "chrf":  # `test_average` has the order by several figures
+    if metric == "chrf":  # `test_averaging` has the order by several figures
         ranked = sorted((e for e in validations if e["event"] == "valid"), key=lambda e: (e["chrf"], e["step"]))
         assert steps == sorted(e["step"] for e in ranked[-2:])
     assert read_split(tmp_path / "mean", "test") == pairs

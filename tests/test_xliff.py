@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from documents import capitals
-from formats import OPTIONS, shouted, shown
+from helpers.documents import capitals
+from helpers.formats import OPTIONS, shouted, shown
 
 from mtcli.documents.formats import tmx, xliff
 from mtcli.documents.formats.format import Reader

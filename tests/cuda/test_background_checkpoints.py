@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
-from faults.harness import outcome
+from helpers.harness import outcome
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 
 from mtcli.config.build import build

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from helpers.toy import toy
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 from toy import TorchTranslator, toy
 

@@ -14,11 +14,8 @@ from pathlib import Path
 
 import pytest
 from conftest import toy_pairs, write_tsv
-
-pytest.register_assert_rewrite("faults.harness")
-
-from faults import points  # noqa: E402
-from faults.harness import Job, outcome, run, run_alone, start, whole  # noqa: E402 - with its assertions rewritten
+from helpers import points
+from helpers.harness import Job, outcome, run, run_alone, start, whole
 
 FULL = 300
 """Kills of a full run. The counts of all other faults are proportional to it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from conftest import toy_pairs
+from helpers.harness import SETTINGS, Job, Result, run
 
-from faults.harness import SETTINGS, Job, Result, run
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError
 from mtcli.text.lines import Counts, Pair

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import Job, Result, refused, run
 
 from faults.conftest import Case
-from faults.harness import Job, Result, refused, run
 from faults.inputs import Count
 from mtcli.errors import ModelError
 from mtcli.translate.loading import load

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import points
+from helpers.harness import Job, Result, contents, run, start, whole
 
-from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, contents, run, start, whole
 from mtcli.storage import ENGINE
 from mtcli.translate.backends.run_engine import check_current, proof_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import Job, run
 
 from faults.conftest import Case
-from faults.harness import Job, run
 from faults.inputs import LOG, PAIRS, TSV, Count, is_one_line, write
 
 Words = tuple[str | Path, ...]

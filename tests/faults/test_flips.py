@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from helpers.harness import Job, contents, cut, flip, outcome, run, whole
+
 from faults.conftest import Case
-from faults.harness import Job, contents, cut, flip, outcome, run, whole
 
 Count = Callable[[int, int], int]
 

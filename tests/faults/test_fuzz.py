@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from helpers.harness import Job
+from helpers.processes import no_hang
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from processes import no_hang
 
 from faults.conftest import Case
-from faults.harness import Job
 from faults.inputs import FORMS, PACKED, PAIRS, PREFIX, TWO, Count, aligned, raw, read, write
 from mtcli.config.build import build
 from mtcli.config.schema import Config

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from marian import TAGS, marian_folder
+from helpers.harness import Result, cut, flip, limit, refused, run
+from helpers.marian import TAGS, marian_folder
 from safetensors.torch import load_file, save_file
 
 from faults.conftest import Case
-from faults.harness import Result, cut, flip, limit, refused, run
 from faults.inputs import Count
 from faults.test_security import is_safe, pickles
 

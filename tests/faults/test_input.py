@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from helpers.harness import Job, Result, run, start
 
 from faults.conftest import Case
-from faults.harness import Job, Result, run, start
 from faults.inputs import (
     BY_FILE,
     FOLDER,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import SETTINGS, Job, address_space, contents, earlier, outcome, refused, run, unharmed
 
 from faults.conftest import Case
-from faults.harness import SETTINGS, Job, address_space, contents, earlier, outcome, refused, run, unharmed
 
 Count = Callable[[int, int], int]
 

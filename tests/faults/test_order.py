@@ -7,9 +7,9 @@ import sys
 from pathlib import Path, PurePath
 
 import pytest
+from helpers.harness import Job
 
 from faults.conftest import Case
-from faults.harness import Job
 
 Event = tuple[str, str, str]
 """(call, path, second path or empty); the paths are relative to the run folder."""

@@ -13,9 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from helpers.harness import Job, Result, limit, run, start, until
 
 from faults.conftest import Case
-from faults.harness import Job, Result, limit, run, start, until
 from faults.inputs import FOLDER, JSONL, LOG, PAIRS, PREFIX, TSV, TWO, failed, is_one_line, train, write
 from mtcli.runtime import signals
 from mtcli.text.lines import LINE_BYTES, read_lines

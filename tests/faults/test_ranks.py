@@ -15,12 +15,23 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from processes import HANGS
-from ranks import LAUNCH, run_ranks, start_ranks
+from helpers import points
+from helpers.harness import (
+    Job,
+    Result,
+    contents,
+    earlier,
+    limit,
+    outcome,
+    refused,
+    resumed_or_finished,
+    unharmed,
+    whole,
+)
+from helpers.processes import HANGS
+from helpers.ranks import LAUNCH, run_ranks, start_ranks
 
-from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, contents, earlier, limit, outcome, refused, resumed_or_finished, unharmed, whole
 
 Count = Callable[[int, int], int]
 Fault = Callable[[], None]

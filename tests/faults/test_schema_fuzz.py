@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import Job, Result, run
 
 from faults import schema
 from faults.conftest import Case
-from faults.harness import Job, Result, run
 from faults.inputs import Count
 from faults.test_server import serving, whole
 from mtcli.serve.requests import TranslationRequest

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from conftest import toy_pairs, write_tsv
+from helpers.harness import Job, run
 
 from faults.conftest import Case
-from faults.harness import Job, run
 from faults.inputs import failed
 
 

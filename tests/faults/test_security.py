@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.harness import Job, Result, run
 from tokenizers import Tokenizer as HFTokenizer
 
 from faults.conftest import Case
-from faults.harness import Job, Result, run
 from faults.inputs import Count, failed
 from faults.test_input import peak
 

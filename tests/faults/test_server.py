@@ -17,11 +17,11 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from processes import HANGS
-from toy import PAIRS, save_toy, toy
+from helpers.harness import Child, limit, run, start, until
+from helpers.processes import HANGS
+from helpers.toy import PAIRS, save_toy, toy
 
 from faults.conftest import Case
-from faults.harness import Child, limit, run, start, until
 from faults.inputs import failed
 from mtcli.translate.translation import Options
 

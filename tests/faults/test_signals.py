@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import points
+from helpers.harness import Job, Result, address_space, earlier, outcome, run, start, unharmed, until, whole
 
-from faults import points
 from faults.conftest import Case
-from faults.harness import Job, Result, address_space, earlier, outcome, run, start, unharmed, until, whole
 from mtcli.runtime import signals
 
 Count = Callable[[int, int], int]

@@ -14,11 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load, save
-
-from faults import points
-from faults.conftest import Case
-from faults.harness import (
+from helpers import points
+from helpers.harness import (
     DERIVED_FILES,
     Job,
     contents,
@@ -34,6 +31,9 @@ from faults.harness import (
     until,
     whole,
 )
+from safetensors.torch import load, save
+
+from faults.conftest import Case
 
 Count = Callable[[int, int], int]
 

@@ -11,10 +11,10 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from processes import HANGS
+from helpers.harness import Job, refused, run, run_alone, start
+from helpers.processes import HANGS
 
 from faults.conftest import Case
-from faults.harness import Job, refused, run, run_alone, start
 from faults.inputs import PAIRS, TSV, Count, failed, train, write
 
 MODEL = ("-b", "1", "--max-length", "2")

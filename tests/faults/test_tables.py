@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 import pytest
+from helpers.harness import run
 
 from faults.conftest import Case
-from faults.harness import run
 from faults.inputs import PAIRS, Count, failed, read, refused, train
 
 ROWS = [f"{a.decode()};{b.decode()}" for a, b in PAIRS]

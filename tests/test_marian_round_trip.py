@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import write_tsv
-from faults.harness import run_alone
-from marian import generated, marian_model, train, write_tokenizer
-from spm import marian_tokenizer, shared
+from helpers.harness import run_alone
+from helpers.marian import generated, marian_model, train, write_tokenizer
+from helpers.spm import marian_tokenizer, shared
 
 from mtcli.corpus.demo import load
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults.harness import run
+from helpers.harness import run
 
 from mtcli.corpus import demo
 from mtcli.corpus.splits.split_files import write_split

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from ctranslate2_file import read_weights
-from spm import shared
+from helpers.ctranslate2_file import read_weights
+from helpers.spm import shared
 from torch import Tensor
 
 from mtcli.config.schema import ModelConfig

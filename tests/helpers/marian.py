@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spm import demo_lines, marian_tokenizer, trained
 
+from helpers.spm import demo_lines, marian_tokenizer, trained
 from mtcli.text.tokenizer.sentencepiece_file import from_bytes
 
 TAGS = (">>fra<<", ">>deu<<")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.harness import run
+from helpers.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ import pytest
 from mtcli.corpus.demo import load
 from mtcli.text.tokenizer.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, Piece, SentencePieceModel, from_bytes
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 OPUS = ("opus-mt-en-mg", "translation-en-pt", "hski_fr_en_model")
 
 ODD = [

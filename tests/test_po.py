@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from documents import ByRule
+from helpers.documents import ByRule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

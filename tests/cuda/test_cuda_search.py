@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.toy import toy
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
 from toy import TorchTranslator, toy
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.toy import PAIRS, save_toy, toy
 from test_cli import mtcli
 from test_ensemble import disturbed
 from toy import PAIRS, TorchTranslator, save_toy, toy

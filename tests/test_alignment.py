@@ -7,9 +7,9 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 import torch
+from helpers.toy import save_toy, toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli

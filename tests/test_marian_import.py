@@ -14,11 +14,11 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
-from marian import TAGS, generated, lines, marian_folder
+from helpers.marian import TAGS, generated, lines, marian_folder
+from helpers.spm import marian_tokenizer
+from helpers.toy import save_toy
 from safetensors.torch import load_file, save_file
-from spm import marian_tokenizer
 from test_serve import started
-from toy import save_toy
 
 from mtcli.cli import main
 from mtcli.config.build import build

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from faults.harness import Child, Result, start
-from processes import HANGS
+from helpers.harness import Child, Result, start
+from helpers.processes import HANGS
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 """torchrun on one machine."""

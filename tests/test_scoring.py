@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.toy import PAIRS, save_toy, toy
 from test_cli import mtcli
 from test_ensemble import disturbed
-from toy import PAIRS, save_toy, toy
 
 from mtcli.config.build import build
 from mtcli.corpus.batching import Batch

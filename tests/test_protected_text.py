@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from documents import ByRule, capitals
+from helpers.documents import ByRule, capitals
+from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_serve_files import serving, translated
-from toy import toy
 from typer.testing import CliRunner
 
 from mtcli.cli import app

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import HANGS
+
+from helpers.processes import HANGS
 
 SETTINGS = {
     "model.d_model": 16,
@@ -69,7 +70,7 @@ _COMMANDS = (
     "explain.page",
 )
 _PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]
-_PRELOADED.append("faults.preloaded")
+_PRELOADED.append("helpers.preloaded")
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(_PRELOADED)
