@@ -63,7 +63,8 @@ def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
     problems = _problems(run / "checkpoints")
-    state = _resumable_state(problems)
+    undamaged = [path for path, problem in problems.items() if problem is None]
+    state = State.of(undamaged[-1]) if undamaged else State()  # the state that training would resume from
     yield "run", f"{run}: {_status(state, events)}"
     model = run / "model.safetensors"
     if model.exists() or model.is_symlink():
@@ -118,12 +119,6 @@ def _engine(run: Path) -> str:
             return f"torch: {error}; if the model can have one, the same `mtcli train` command writes it"
         return f"torch: {error}"
     return f"ctranslate2 on a CPU: {proof}"
-
-
-def _resumable_state(problems: dict[Path, str | None]) -> State:
-    """Return the state that training would resume from: that of the newest undamaged checkpoint."""
-    undamaged = [path for path, problem in problems.items() if problem is None]
-    return State.of(undamaged[-1]) if undamaged else State()
 
 
 def _status(state: State, events: list[Json]) -> str:

@@ -1,7 +1,8 @@
 """Write the report of a run: `report.html`, a self-contained page (see `run_page`), and `README.md`, the model card.
 
 Both are made from the files of the run folder, at every validation and at the end. The model card is Markdown with the
-YAML header that the Hugging Face Hub reads."""
+YAML header that the Hugging Face Hub reads.
+"""
 
 import json
 import logging
