@@ -62,7 +62,8 @@ def summary(folder: Path) -> list[Row]:
 def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
-    problems = _problems(run / "checkpoints")
+    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
+    problems = {path: problem for path, problem in problems.items() if path.exists()}  # training may have deleted some
     undamaged = [path for path, problem in problems.items() if problem is None]
     state = State.of(undamaged[-1]) if undamaged else State()  # the state that training would resume from
     yield "run", f"{run}: {_status(state, events)}"
@@ -92,12 +93,6 @@ def _run(run: Path) -> Iterator[Row]:
         yield "resume", "run the same `mtcli train` command again"
     if model.exists():
         yield from _uses(run)
-
-
-def _problems(checkpoints: Path) -> dict[Path, str | None]:
-    """Return what is wrong with each checkpoint; None: nothing. Those that a running training deletes are omitted."""
-    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(checkpoints)}
-    return {path: problem for path, problem in problems.items() if path.exists()}
 
 
 def _corpora(run: Path) -> Iterator[Row]:
