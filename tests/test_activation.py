@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.toy import PAIRS, save_toy, toy
-from toy import PAIRS, TorchTranslator, save_toy, toy
+from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toy import toy
-from toy import TorchTranslator, toy
+from helpers.toy import TorchTranslator, toy
 
 from mtcli.cli import entry
 from mtcli.config.schema import ModelConfig

@@ -9,9 +9,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from helpers.toy import PAIRS, save_toy, toy
+from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 from test_cli import mtcli
-from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig

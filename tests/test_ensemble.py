@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.toy import PAIRS, save_toy, toy
+from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 from test_cli import mtcli
-from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toy import save_toy, toy
-from toy import TorchTranslator, save_toy, toy
+from helpers.toy import TorchTranslator, save_toy, toy
 from typer.testing import CliRunner
 
 from mtcli import cli

@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from helpers.toy import PAIRS, save_toy, toy
+from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 from test_cli import mtcli
 from test_ensemble import disturbed
-from toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.search.length import length_penalty
 from mtcli.translate.scoring import DEFAULT_WEIGHT, Reranker, log_probs_of

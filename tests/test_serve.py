@@ -554,7 +554,7 @@ def test_a_request_is_answered_in_time_and_counts_until_its_work_ends(monkeypatc
         ended.set()
         raise DataError("late")
 
-    monkeypatch.setattr("mtcli.serve.texts.translate_segments", translate_slowly)
+    monkeypatch.setattr("mtcli.serve.translation.translate_segments", translate_slowly)
     with running(toy(), RequestLimits(body=200, seconds=0.5)) as site:
         long = "x" * 150
         for _ in range(5):
@@ -569,7 +569,7 @@ def test_a_request_is_answered_in_time_and_counts_until_its_work_ends(monkeypatc
 def test_a_text_of_too_many_sentences_is_refused_before_it_is_split(
     text: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.serve.texts.translate_segments", lambda *_, **__: pytest.fail("split"))
+    monkeypatch.setattr("mtcli.serve.translation.translate_segments", lambda *_, **__: pytest.fail("split"))
     monkeypatch.setattr("mtcli.documents.lines.translate_whole", lambda *_: pytest.fail("split"))
     with running(toy(), RequestLimits(waiting=1000, lines=9)) as site:
         status, answer, _ = site.json(path, q=text, source="en")
@@ -587,7 +587,7 @@ def test_long_texts_are_split_one_at_a_time_and_short_ones_do_not_wait(monkeypat
             assert gate.acquire(timeout=HANGS)
         return segments
 
-    monkeypatch.setattr("mtcli.serve.texts.translate_segments", translate)
+    monkeypatch.setattr("mtcli.serve.translation.translate_segments", translate)
     with running(toy()) as site, ThreadPoolExecutor(3) as pool:
         long = [pool.submit(site.json, "/translate", q="cat " * 3000, source="en") for _ in range(3)]
         until(lambda: len(split) > 0)
@@ -598,7 +598,7 @@ def test_long_texts_are_split_one_at_a_time_and_short_ones_do_not_wait(monkeypat
 
 
 def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.serve.texts.split_lines", lambda text: 1 / 0)
+    monkeypatch.setattr("mtcli.serve.translation.split_lines", lambda text: 1 / 0)
     for q in ("\n" * 100, ["a", "\n" * 99]):
         assert site.json("/translate", q=q)[0] == 413
 
@@ -754,21 +754,6 @@ def test_a_client_may_read_a_large_answer_slowly_but_not_stop_reading() -> None:
         assert transport.get_write_buffer_size.call_count == len(unread)
 
     asyncio.run(scenario())
-
-
-def test_a_shortage_of_descriptors_is_logged_in_one_line(few: pytest.LogCaptureFixture) -> None:
-    loop = asyncio.new_event_loop()
-    with closing(loop):
-        connections = Connections(create_app([served(toy())]), Capacity(4, 2), 60.0)
-        for _ in range(100):
-            error = {
-                "message": "socket.accept() out of system resource",
-                "exception": OSError(24, "Too many open files"),
-            }
-            connections.handle_error(loop, error)
-        assert ["no connection can be accepted" in line for line in few.messages] == [True]
-        connections.handle_error(loop, {"message": "another", "exception": ValueError("x")})
-        assert few.messages[1:] == ["another"]
 
 
 # ---- the page ----

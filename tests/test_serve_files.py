@@ -105,7 +105,7 @@ def test_an_unexpected_error_is_answered_and_logged_without_the_text(
 ) -> None:
     error: Exception = ValueError("secret")
     monkeypatch.setattr("mtcli.serve.translation.read_document", lambda *_: raise_(error))
-    monkeypatch.setattr("mtcli.serve.texts.html_spans", lambda *_: raise_(error))
+    monkeypatch.setattr("mtcli.serve.translation.html_spans", lambda *_: raise_(error))
     expected = (500, {"error": "the translation failed; the server's log says why"})
     with serving((Loud(), "en", "de")) as site:
         assert upload(site, "n.html", b"secret") == expected

@@ -24,7 +24,7 @@ from mtcli.documents.formats.registry import read_document
 from mtcli.documents.formats.structure import Shape, VerifiedDocument
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.pipeline import translate_bytes
-from mtcli.serve.texts import document_of
+from mtcli.serve.translation import document_of
 from mtcli.translate.translation import Options
 
 FILES = {

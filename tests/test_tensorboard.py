@@ -11,14 +11,13 @@ from helpers.harness import outcome
 from mtcli.corpus.cache import prepare
 from mtcli.errors import UsageError
 from mtcli.storage.events import Metrics
-from mtcli.training import trainer
+from mtcli.training import tensorboard, trainer
 
 pytest.importorskip("tensorboard")
 
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from mtcli.training import tensorboard
 from mtcli.training.tensorboard import CurveWriter
 
 Train = Callable[..., Path]

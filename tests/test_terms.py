@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.toy import PAIRS, WORDS, save_toy, toy
+from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
 from test_cli import mtcli
-from test_decode import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from test_search import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
-from toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
 
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import build_data, read_training_pairs

@@ -20,9 +20,8 @@ from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer import learning as training
 from mtcli.text.tokenizer import tokenizer as module
 from mtcli.text.tokenizer.learning import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
-from mtcli.text.tokenizer.native import call_native
 from mtcli.text.tokenizer.tokenizer import KINDS, Tokenizer
-from mtcli.text.tokenizer.vocabulary_file import RESERVED
+from mtcli.text.tokenizer.vocabulary_file import RESERVED, call_native
 
 # Full of what could be taken for a special token, in training as in use.
 PAIRS = [

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import toy_pairs
-from helpers.toy import toy
+from helpers.toy import TorchTranslator, toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import TorchTranslator, toy
 
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import StorageError

@@ -12,9 +12,8 @@ from typing import Any, Literal
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
-from helpers.toy import toy
+from helpers.toy import TorchTranslator, toy
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
-from toy import TorchTranslator, toy
 
 from mtcli.config.build import build
 from mtcli.config.schema import ModelConfig

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toy import toy
+from helpers.toy import TorchTranslator, toy
 from simulated_cuda import Counts, counting, needs_simulated_cuda, run
-from toy import TorchTranslator, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.model.transformer import Transformer

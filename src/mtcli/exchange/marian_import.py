@@ -2,7 +2,8 @@
 
 The folder has the files of a run, without those of training: `model.safetensors`, `tokenizer.json`, `config.toml` and
 a model card, which is Markdown with the header that the Hugging Face Hub reads. `origin.json` records where the model
-comes from."""
+comes from.
+"""
 
 import json
 import re
@@ -290,6 +291,9 @@ def to_card(source: Source, config: Config, tokenizer: Tokenizer) -> str:
     data = config.data
     model = config.model
     decode = config.decode
+    unknown = "a character outside of them becomes `<unk>`, and its text is lost"
+    if tokenizer.src_byte_of:
+        unknown = "a character outside of them is encoded as bytes"
     licence = source.licence
     revision = "none, a local folder" if source.revision is None else f"`{source.revision}`"
     target = next(iter(tokenizer.tags), None)
@@ -311,14 +315,8 @@ def to_card(source: Source, config: Config, tokenizer: Tokenizer) -> str:
         heads=model.num_heads,
         activation=model.activation,
         tokens=tokenizer.tgt_size,
-        unknown=_unknown(tokenizer),
+        unknown=unknown,
         beam_size=decode.beam_size,
         length_penalty=decode.length_penalty,
         languages=f"- target languages (`--to`): {', '.join(tokenizer.tags)}\n" if tokenizer.tags else "",
     )
-
-
-def _unknown(tokenizer: Tokenizer) -> str:
-    if tokenizer.src_byte_of:
-        return "a character outside of them is encoded as bytes"
-    return "a character outside of them becomes `<unk>`, and its text is lost"

@@ -2,7 +2,8 @@
 
 The order is that of Figure 1: source embedding, encoder layer, memory, target embedding, decoder layer, output.
 
-Shapes: H heads, D d_model; rows and columns belong to tokens."""
+Shapes: H heads, D d_model; rows and columns belong to tokens.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

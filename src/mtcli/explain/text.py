@@ -1,6 +1,7 @@
 """Render an explanation as text for the terminal: a summary on one screen by default, every matrix on request.
 
-`rich` lays out the tables. Without colour the result is plain text. Control characters in tokens are escaped."""
+`rich` lays out the tables. Without colour the result is plain text. Control characters in tokens are escaped.
+"""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence

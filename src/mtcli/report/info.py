@@ -62,8 +62,10 @@ def summary(folder: Path) -> list[Row]:
 def _run(run: Path) -> Iterator[Row]:
     config = load_config(run / "config.toml")
     events, damaged = Metrics(run).read()
-    problems = _problems(run / "checkpoints")
-    state = _resumable_state(problems)
+    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(run / "checkpoints")}
+    problems = {path: problem for path, problem in problems.items() if path.exists()}  # training may have deleted some
+    undamaged = [path for path, problem in problems.items() if problem is None]
+    state = State.of(undamaged[-1]) if undamaged else State()  # the state that training would resume from
     yield "run", f"{run}: {_status(state, events)}"
     model = run / "model.safetensors"
     if model.exists() or model.is_symlink():
@@ -93,12 +95,6 @@ def _run(run: Path) -> Iterator[Row]:
         yield from _uses(run)
 
 
-def _problems(checkpoints: Path) -> dict[Path, str | None]:
-    """Return what is wrong with each checkpoint; None: nothing. Those that a running training deletes are omitted."""
-    problems = {path: checkpoint.verify(path) for path in checkpoint.steps(checkpoints)}
-    return {path: problem for path, problem in problems.items() if path.exists()}
-
-
 def _corpora(run: Path) -> Iterator[Row]:
     """Describe the training corpora, unless there is one plain corpus, or the record of them is missing or damaged."""
     try:
@@ -118,12 +114,6 @@ def _engine(run: Path) -> str:
             return f"torch: {error}; if the model can have one, the same `mtcli train` command writes it"
         return f"torch: {error}"
     return f"ctranslate2 on a CPU: {proof}"
-
-
-def _resumable_state(problems: dict[Path, str | None]) -> State:
-    """Return the state that training would resume from: that of the newest undamaged checkpoint."""
-    undamaged = [path for path, problem in problems.items() if problem is None]
-    return State.of(undamaged[-1]) if undamaged else State()
 
 
 def _status(state: State, events: list[Json]) -> str:

@@ -164,13 +164,16 @@ class Plan:
 
     def rows(self, config: Config) -> list[tuple[str, str]]:
         """Return the plan in words, as pairs of a name and a text."""
+        train = config.train
+        warmup = counted(train.warmup_steps, "step")
+        schedule = f"Adam, {train.schedule}, peak learning rate {config.peak_learning_rate:.3g} after {warmup}"
         return [
             ("model", self._describe_model(config)),
             ("vocabulary", self._describe_vocabulary(config)),
-            ("batches", self._describe_batches(config.train)),
+            ("batches", self._describe_batches(train)),
             ("memory", self._describe_memory(config)),
-            ("disk", self._describe_disk(config.train)),
-            ("schedule", _describe_schedule(config)),
+            ("disk", self._describe_disk(train)),
+            ("schedule", schedule),
             ("budget", self._describe_budget(config)),
             ("can go to", self._describe_exports(config)),
         ]
@@ -312,8 +315,3 @@ def size(n: float) -> str:
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Format rows as two columns for a terminal."""
     return "\n".join(f"{name:<12}{printable(text)}" for name, text in rows)
-
-
-def _describe_schedule(config: Config) -> str:
-    warmup = counted(config.train.warmup_steps, "step")
-    return f"Adam, {config.train.schedule}, peak learning rate {config.peak_learning_rate:.3g} after {warmup}"

@@ -137,6 +137,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         test = None  # not of the run's model
     info = folder / "data" / "info.json"
     data = read_data_info(info) if info.exists() else None
+    libraries = [f"{name} {version(name)}" for name in LIBRARIES]
     return RunRecord(
         folder=folder,
         config=load(folder / "config.toml"),
@@ -152,7 +153,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         speeds=speeds(events),
         device=device,
         command=shlex.join(["mtcli", *sys.argv[1:]]),
-        versions=_versions(),
+        versions=[*libraries, f"Python {platform.python_version()}", platform.platform()],
         recipe=recipe,
     )
 
@@ -175,11 +176,6 @@ def _plan(events: Sequence[Event]) -> Plan | None:
     if not names <= event.keys():
         return None
     return Plan(**{name: event[name] for name in names})
-
-
-def _versions() -> list[str]:
-    libraries = [f"{name} {version(name)}" for name in LIBRARIES]
-    return [*libraries, f"Python {platform.python_version()}", platform.platform()]
 
 
 def _step_and_time(event: Event) -> str:

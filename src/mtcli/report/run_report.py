@@ -1,17 +1,29 @@
-"""Write the report of a run: `report.html`, a self-contained page (see `run_page`), and `README.md`, the model card.
+"""The report of a run: `report.html`, one page that needs no other file, no network and no script; and the model card.
 
-Both are made from the files of the run folder, at every validation and at the end. The model card is Markdown with the
-YAML header that the Hugging Face Hub reads."""
+Both are made from the files of the run folder, at every validation and at the end. The model card (`README.md`) is
+Markdown with the YAML header that the Hugging Face Hub reads."""
 
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from html import escape
 from pathlib import Path
+from string import Template
 
+from mtcli.config.scores import DEFAULT, METRIC_NAMES
+from mtcli.config.toml_file import to_toml
+from mtcli.corpus.cache.training_sources import DEMO
+from mtcli.evaluation.remarks import remarks
+from mtcli.report.chart import Series, chart
 from mtcli.report.plan import describe_counts, describe_sources
-from mtcli.report.run_page import to_html
-from mtcli.report.run_record import RecipeRecord, RunRecord, read_run, score_rows
+from mtcli.report.run_record import Event, RecipeRecord, RunRecord, ScoreRow, read_run, score_rows, selection_remark
 from mtcli.runtime import files
+from mtcli.runtime.page_template import page_template
+from mtcli.runtime.progress import clock
+from mtcli.runtime.wording import command
+from mtcli.text.writing_systems import unspaced
 
 log = logging.getLogger(__name__)
 
@@ -90,14 +102,14 @@ def to_card(record: RunRecord) -> str:
         name=record.name,
         status=record.status,
         remark=f"{record.remark}\n\n" if record.remark else "",
-        scores=_scores(record),
-        data=_data(record),
-        training=_training(record),
-        recipe=_recipe(record.recipe) if record.recipe else "",
+        scores=_card_scores(record),
+        data=_card_data(record),
+        training=_card_training(record),
+        recipe=_card_recipe(record.recipe) if record.recipe else "",
     )
 
 
-def _scores(record: RunRecord) -> str:
+def _card_scores(record: RunRecord) -> str:
     rows = score_rows(record)
     if not rows:
         return "None yet."
@@ -110,7 +122,7 @@ def _scores(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
-def _data(record: RunRecord) -> str:
+def _card_data(record: RunRecord) -> str:
     lines = [f"- `{name}`: {text}" for name, text in describe_sources(record.sources)]
     if not lines:
         lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
@@ -119,7 +131,7 @@ def _data(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
-def _training(record: RunRecord) -> str:
+def _card_training(record: RunRecord) -> str:
     rows = record.plan.rows(record.config) if record.plan else []
     lines = [f"- {name}: {text}" for name, text in rows if name not in ("memory", "disk")]
     lines.append(f"- device: {record.device}")
@@ -128,7 +140,7 @@ def _training(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
-def _recipe(recipe: RecipeRecord) -> str:
+def _card_recipe(recipe: RecipeRecord) -> str:
     """Return the section about the recipe that made the run."""
     headings, *rows = recipe.table
     table = [_table_row(headings), "|---" * len(headings) + "|", *map(_table_row, rows)]
@@ -140,3 +152,246 @@ def _recipe(recipe: RecipeRecord) -> str:
 def _table_row(cells: Sequence[str]) -> str:
     texts = (cell.replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(texts)} |"
+
+
+MAX_VALIDATIONS = 8
+"""Validations whose translation of a sample is shown."""
+
+MAX_CHARACTERS = 240
+"""Characters of a translation that are shown: a model that has not learned to end writes long ones."""
+
+MIN_LOSS_SPAN = 0.05
+"""Nats per token."""
+
+MIN_SCORE_SPAN = 2.0
+"""Points of BLEU or chrF: smaller differences are mostly noise."""
+
+
+def to_html(record: RunRecord) -> str:
+    """Return the page."""
+    config = record.config
+    plan = record.plan.rows(config) if record.plan else []
+    made = [
+        ("command", record.command),
+        ("device", record.device),
+        ("versions", ", ".join(record.versions)),
+    ]
+    if record.recipe:
+        made.append(("recipe", record.recipe.description))
+        made += [("stage", text) for text in record.recipe.commands]
+    page = Template(page_template("mtcli.report"))
+    return page.substitute(
+        title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
+        status=escape(record.status),
+        scores=_scores(record),
+        commands=_commands(record),
+        charts="".join(_charts(record)),
+        samples=_samples(record),
+        validations=_validations(record),
+        plan=_definitions(plan),
+        data=_definitions(_data(record)),
+        made=_definitions(made),
+        config=escape(to_toml(config)),
+    )
+
+
+def _scores(record: RunRecord) -> str:
+    """Return the headline score, a remark about it, and a table of the other scores."""
+    rows = score_rows(record)
+    if not rows:
+        return '<p class="soft">No scores yet. The first validation adds them.</p>'
+    headline, *others = rows
+    parts = [_headline(headline)]
+    if record.remark:
+        parts.append(f"<p>{escape(record.remark)}</p>")
+    is_demo = not record.config.data.train
+    if record.test is None and record.end is None:
+        parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')
+    elif record.test is None:
+        parts.append(
+            '<p class="soft">No test pairs were scored. <code>mtcli eval</code> scores test pairs or files.</p>'
+        )
+    elif not is_demo:  # high scores on the demo are not suspicious: it is known to be easy
+        scores = ((score["name"], score["score"]) for score in record.test["scores"])
+        parts += [f"<p>{escape(remark)}.</p>" for remark in remarks(scores, record.test["pairs"])]
+    cells = "".join(_score_cells(row) for row in others)
+    parts.append(f'<table class="scores">{cells}</table>')
+    return "".join(parts)
+
+
+def _headline(row: ScoreRow) -> str:
+    margin = f' <span class="margin">{escape(row.margin)}</span>' if row.margin else ""
+    interval = "; ± is half of the 95% bootstrap interval" if row.margin else ""
+    return (
+        f'<p class="headline"><b>{escape(row.value)}</b>{margin} <span class="metric">{escape(row.metric)}, '
+        f'{row.split}</span></p><p class="soft">{escape(row.measured)}{interval}</p>{_signature(row)}'
+    )
+
+
+def _score_cells(row: ScoreRow) -> str:
+    value = f"{row.value} {row.margin}".strip()
+    return (
+        f'<tr><th scope="row">{escape(row.metric)}, {row.split}</th><td class="num">{escape(value)}</td>'
+        f"<td>{escape(row.measured)}{_signature(row)}</td></tr>"
+    )
+
+
+def _signature(row: ScoreRow) -> str:
+    return f'<p class="signature">{escape(row.signature)}</p>' if row.signature else ""
+
+
+def _commands(record: RunRecord) -> str:
+    if record.best is None and record.end is None:
+        return '<p class="soft">Available after the first validation, which writes the first model.</p>'
+    rows = [("translate", command("translate", record.folder, '"…"'))]
+    if record.counts and record.counts["test"]:
+        rows.append(("score on the test pairs", command("eval", record.folder)))
+    rows.append(("open in the browser", command("serve", record.folder)))
+    rows.append(("look inside", command("explain", record.folder, '"…"')))
+    items = (f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows)
+    return f'<dl class="commands">{"".join(items)}</dl>'
+
+
+def _charts(record: RunRecord) -> Iterator[str]:
+    """Yield the charts. BLEU and chrF have one each, or their late changes would be too small to see."""
+    last = record.valid[-1] if record.valid else {}
+    tokenizer = last.get("tokenize", DEFAULT)
+    yield chart(
+        "Loss",
+        "Negative log-likelihood per target token; training with dropout.",
+        [_series("training", record.train, "nll"), _series("validation", record.valid, "loss", marks=True)],
+        unit="nats per token",
+        min_span=MIN_LOSS_SPAN,
+    )
+    for key, name in METRIC_NAMES.items():
+        note = "Greedy decoding of the validation pairs"
+        if key == "bleu":
+            note += f", tokenizer {tokenizer}"
+        note += selection_remark(key, record.selection_metric)
+        yield chart(
+            f"Validation {name}",
+            f"{note}.",
+            [_series(name, record.valid, key, marks=True)],
+            unit=f"{name}, 0 to 100",
+            min_span=MIN_SCORE_SPAN,
+        )
+    yield chart(
+        "Learning rate",
+        "At each step.",
+        [_series("learning rate", record.train, "lr")],
+        unit="learning rate",
+        from_zero=True,
+    )
+    yield chart(
+        "Speed",
+        "Target tokens, without the time of validations.",
+        [Series("tokens per second", record.speeds)],
+        unit="tokens per second",
+        from_zero=True,
+    )
+
+
+def _series(name: str, events: Sequence[Event], key: str, *, marks: bool = False) -> Series:
+    return Series(name, [(event["step"], event[key]) for event in events], marks)
+
+
+def _samples(record: RunRecord) -> str:
+    if not record.valid:
+        return '<p class="soft">No samples yet. The first validation adds them.</p>'
+    shown = _evenly_spaced(record.valid)
+    parts = [
+        '<p class="soft"><mark>Marked</mark>: differs from the reference. <del>Struck out</del>: in the reference, '
+        "missing in the translation. ✓: equal to the reference.</p>"
+    ]
+    for sample in record.valid[-1]["samples"]:
+        reference = sample["ref"]
+        rows = []
+        for event in shown:
+            translations = {each["src"]: each["hyp"] for each in event["samples"]}
+            if sample["src"] not in translations:
+                continue  # this validation had other samples
+            translation = _translation(translations[sample["src"]], reference)
+            rows.append(f'<dt>step {event["step"]:,}</dt><dd dir="auto">{translation}</dd>')
+        parts.append(
+            f'<h3 dir="auto">{escape(sample["src"])}</h3><dl>{"".join(rows)}'
+            f'<dt class="ref">reference</dt><dd class="ref" dir="auto">{escape(reference)}</dd></dl>'
+        )
+    return "".join(parts)
+
+
+def _evenly_spaced(validations: Sequence[Event]) -> list[Event]:
+    """Return at most `MAX_VALIDATIONS` of them, evenly spread, the first and the last included."""
+    last = len(validations) - 1
+    indices = {round(number * last / (MAX_VALIDATIONS - 1)) for number in range(MAX_VALIDATIONS)}
+    return [validations[index] for index in sorted(indices)]
+
+
+def _translation(text: str, reference: str) -> str:
+    """Return a translation as HTML, with its differences to the reference marked."""
+    if not text:
+        return "(nothing)"
+    if text == reference:
+        return f'{escape(text)} <span class="equal" title="equal to the reference">✓</span>'
+    cut = text[:MAX_CHARACTERS]
+    marked = differences_marked(cut, reference)
+    return marked if cut == text else f"{marked} …"
+
+
+def differences_marked(text: str, reference: str) -> str:
+    """Return a text as HTML, with `<mark>` around what differs from the reference and `<del>` around what is missing.
+
+    Words are compared, or characters in languages that are written without spaces.
+    """
+    by_character = unspaced([reference])
+    separator = "" if by_character else " "
+    found = _units(text, by_character=by_character)
+    wanted = _units(reference, by_character=by_character)
+    parts = []
+    for kind, i, j, k, m in SequenceMatcher(None, found, wanted, autojunk=False).get_opcodes():
+        if kind == "delete" or kind == "replace":
+            parts.append(f"<mark>{escape(separator.join(found[i:j]))}</mark>")
+        elif kind == "insert":
+            parts.append(f"<del>{escape(separator.join(wanted[k:m]))}</del>")
+        else:
+            parts.append(escape(separator.join(found[i:j])))
+    return separator.join(parts)
+
+
+def _units(text: str, *, by_character: bool) -> list[str]:
+    return list(text) if by_character else re.split(r"\s+", text.strip())
+
+
+def _validations(record: RunRecord) -> str:
+    """Return a table that can be opened, or nothing before the first validation."""
+    if not record.valid:
+        return ""
+    headings = "".join(f'<th scope="col">{name}</th>' for name in ("step", "time", "loss", "BLEU", "chrF"))
+    rows = "".join(
+        f'<tr><th scope="row">{event["step"]:,}</th><td>{clock(event["seconds"])}</td><td>{event["loss"]:.3f}</td>'
+        f"<td>{event['bleu']:.1f}</td><td>{event['chrf']:.1f}</td></tr>"
+        for event in record.valid
+    )
+    return (
+        '<details><summary>Every validation</summary><div class="scroll"><table class="num">'
+        f"<thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
+    data = record.config.data
+    if record.counts:
+        yield "pairs", describe_counts(record.counts)
+    described = [f"{name}: {text}" for name, text in describe_sources(record.sources)]
+    for source in described or data.train or [DEMO]:
+        yield "training", source
+    if data.valid:
+        yield "validation", data.valid
+    if data.test:
+        yield "test", data.test
+    for name, file in record.inputs.items():
+        yield "SHA-256", f"{file['sha256']}  {name}, {file['size']:,} bytes"
+
+
+def _definitions(rows: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> str:
+    items = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
+    return f"<dl>{''.join(items)}</dl>"

@@ -65,10 +65,12 @@ def check_outputs(
             raise UsageError(f"{name}: is read by this command, and would be overwritten; choose another output")
         if place != "-":
             _check_path(place, folders, model_folders, force=force)
-        same_file = identity or _new_path(place)
-        if same_file and same_file in written:
+        same_file: Identity | Path | None = identity
+        if identity is None and place != "-" and not Path(place).exists():
+            same_file = real_path(Path(place))
+        if same_file in written:
             raise UsageError(f"{name}: named for two outputs; give two names")
-        if same_file:
+        if same_file is not None:
             written.add(same_file)
 
 
@@ -168,21 +170,17 @@ def _check_writable(path: Path, force: bool) -> None:
     except (OSError, ValueError) as error:  # a loop of links, a name that is too long
         raise UsageError(f"{path}: {getattr(error, 'strerror', error)}; choose another output") from None
     else:
-        _check_existing(path, status, force)
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{path}: is a folder; name a file")
+        if stat.S_ISBLK(status.st_mode):
+            raise UsageError(f"{path}: is a disk; name a file")
+        if not force and stat.S_ISREG(status.st_mode) and status.st_size:
+            raise UsageError(f"{path}: exists; choose another name, or replace it with --force")
         must_be_writable = [path]
         if not is_special(path):
             must_be_writable.append(real_path(path).parent)
     if not all(os.access(place, os.W_OK) for place in must_be_writable):
         raise StorageError(f"{path}: may not be written; choose another output")
-
-
-def _check_existing(path: Path, status: os.stat_result, force: bool) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{path}: is a folder; name a file")
-    if stat.S_ISBLK(status.st_mode):
-        raise UsageError(f"{path}: is a disk; name a file")
-    if not force and stat.S_ISREG(status.st_mode) and status.st_size:
-        raise UsageError(f"{path}: exists; choose another name, or replace it with --force")
 
 
 def _is_model_part(path: Path, folder: Path) -> bool:
@@ -204,10 +202,3 @@ def _identity(place: str | Path, descriptor: int) -> Identity | None:
         return None
     is_file = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
     return (status.st_dev, status.st_ino) if is_file else None
-
-
-def _new_path(place: str | Path) -> Path | None:
-    """Return the real path of a file that does not exist yet, or None for standard output and existing files."""
-    if place == "-" or Path(place).exists():
-        return None
-    return real_path(Path(place))

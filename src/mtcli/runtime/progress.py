@@ -153,7 +153,8 @@ class Progress:
         done = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
         parts = [f"{done} {self.unit}"]
         if rate:
-            parts.append(f"{_three_digits(rate)} {self.unit}/s")
+            digits = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+            parts.append(f"{digits} {self.unit}/s")
         if rate and self.total:
             parts.append(f"about {estimate((self.total - self.done) / rate)} left")
         elif not self.total:
@@ -276,10 +277,6 @@ def estimate(seconds: float) -> str:
     else:
         unit = 60
     return clock(unit * math.ceil(seconds / unit))
-
-
-def _three_digits(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 class _Handler(logging.Handler):

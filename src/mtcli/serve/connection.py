@@ -29,7 +29,7 @@ MIN_READ = 2**16
 """Bytes of an answer that a client must read in `Connections.seconds`, unless fewer remain."""
 
 LOG_INTERVAL = 60.0
-"""Seconds between two log lines about the same shortage."""
+"""Seconds between two warnings of too many connections."""
 
 REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -71,20 +71,6 @@ def _open_files() -> int:
 
 
 @dataclass
-class _Warning:
-    """A warning that is logged at most once per LOG_INTERVAL."""
-
-    text: str
-    logged: float = -LOG_INTERVAL
-
-    def log(self) -> None:
-        now = time.monotonic()
-        if now - self.logged >= LOG_INTERVAL:
-            self.logged = now
-            log.warning(self.text)
-
-
-@dataclass
 class Connections:
     """The open connections, and the ASGI middleware that reports the progress of their requests to them."""
 
@@ -97,13 +83,8 @@ class Connections:
     """The connections that wait for their client to send something, longest wait first."""
     unanswered: set["asyncio.Task[Any]"] = field(default_factory=set)
     """The tasks of the requests whose answer has not begun."""
-
-    def __post_init__(self) -> None:
-        self.full = _Warning(
-            f"{self.capacity.connections} connections are open, the most that the limit of open files allows "
-            "(ulimit -n); those that wait longest for their client are closed"
-        )
-        self.exhausted = _Warning("no connection can be accepted: the system has no file descriptor or memory left")
+    warned_at: float = -LOG_INTERVAL
+    """When the last warning of too many connections was logged, by `time.monotonic`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the application, and report when all of it has arrived and when it is answered."""
@@ -151,22 +132,19 @@ class Connections:
         """Close the connection that waits longest if there are too many. Return False if none can be closed."""
         if len(self.open) < self.capacity.connections:
             return True
-        self.full.log()
+        now = time.monotonic()
+        if now - self.warned_at >= LOG_INTERVAL:
+            self.warned_at = now
+            log.warning(
+                "%d connections are open, the most that the limit of open files allows (ulimit -n); those that wait "
+                "longest for their client are closed",
+                self.capacity.connections,
+            )
         longest = next(iter(self.waiting), None)
         if longest is None:
             return False
         longest.abort()
         return True
-
-    def handle_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop. A failure to accept connections is logged in one line.
-
-        By default asyncio logs a traceback for each connection that it cannot accept, and tries again every second.
-        """
-        if isinstance(context.get("exception"), OSError) and "accept" in context.get("message", ""):
-            self.exhausted.log()
-        else:
-            loop.default_exception_handler(context)
 
 
 class Connection(asyncio.Protocol):

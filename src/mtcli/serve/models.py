@@ -153,7 +153,7 @@ class Models:
         """
         found = [model for model in self.models if source in (model.src, "auto") and model.has_target(target)]
         if not found:
-            pairs = ", ".join(self._described_pairs())
+            pairs = ", ".join(f"{src} → {', '.join(targets)}" for src, targets in self.targets_by_source().items())
             raise HTTPException(400, f"no model for {source} → {target}; there is one for {pairs}")
         if not target:
             targets = [tgt for model in found for tgt in model.targets]
@@ -175,9 +175,6 @@ class Models:
         guesses = {guess.language: guess.probability for guess in self.identify("\n".join(texts))}
         best = max(candidates, key=lambda model: guesses.get(model.src, 0.0))
         return Choice(best, percent(guesses.get(best.src, 0.0)))
-
-    def _described_pairs(self) -> list[str]:
-        return [f"{src} → {', '.join(targets)}" for src, targets in self.targets_by_source().items()]
 
 
 def _matching(code: str, known: Sequence[str]) -> str:

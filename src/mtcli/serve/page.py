@@ -2,7 +2,7 @@
 
 import logging
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from json import dumps
@@ -55,14 +55,9 @@ def page_data(folder: Path, languages: tuple[str, str], targets: tuple[str, ...]
     examples = KNOWN_EXAMPLES.get(languages, ())
     if not examples and public:
         examples = _test_sources(folder)
-    return PageData(src, tgt, _name(folder), _score(folder), examples, targets)
-
-
-def _name(folder: Path) -> str:
-    """Return the name of the run. An exported model names the run it was made from."""
-    exported = provenance(folder) or {}
-    run = exported.get("run")
-    return run if isinstance(run, str) else folder.resolve().name
+    run = (provenance(folder) or {}).get("run")  # an exported model names the run it was made from
+    name = run if isinstance(run, str) else folder.resolve().name
+    return PageData(src, tgt, name, _score(folder), examples, targets)
 
 
 def _score(folder: Path) -> str:
@@ -84,7 +79,7 @@ def _score(folder: Path) -> str:
 
 
 def _test_sources(folder: Path) -> tuple[str, ...]:
-    """Return short source sentences of the run's test pairs. A folder without test pairs has none."""
+    """Return the first short source sentences of the run's test pairs, each once. A folder may have none."""
     if not (folder / "data" / "test.jsonl").exists():
         return ()
     from mtcli.corpus.splits.split_files import read_split
@@ -94,12 +89,7 @@ def _test_sources(folder: Path) -> tuple[str, ...]:
     except MtcliError as error:
         log.warning("the page shows no examples: %s", error)
         return ()
-    return _short(source for source, _ in pairs)
-
-
-def _short(sources: Iterable[str]) -> tuple[str, ...]:
-    """Return the first short sentences, without duplicates."""
-    short = (source for source in sources if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
+    short = (source for source, _ in pairs if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
     return tuple(dict.fromkeys(short))[:NUM_EXAMPLES]
 
 

@@ -81,11 +81,6 @@ class _Server(uvicorn.Server):
             finally:
                 signal.signal(signal.SIGHUP, previous)
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal arrives. Errors of the event loop are logged by `Connections.handle_error`."""
-        asyncio.get_running_loop().set_exception_handler(self.connections.handle_error)
-        await super().serve(sockets)
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections."""
         await super().startup(sockets)

@@ -64,6 +64,9 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
         "optimizer.safetensors": to_bytes(optimizer),
         "state.json": json.dumps({"format": FORMAT, "step": step, **state}, indent=1).encode(),
     }
+    manifest = {
+        name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in files.items()
+    }
     with storage_errors(folder):
         if not folder.exists():
             folder.mkdir()  # without its parents: a run folder that was deleted is an error
@@ -74,20 +77,13 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
             temporary.mkdir()
             for name, content in files.items():
                 write_file(temporary / name, content)
-            write_file(temporary / "manifest.json", _manifest(files))
+            write_file(temporary / "manifest.json", json.dumps(manifest, indent=1).encode())
             sync_folder(temporary)
             _rename_into_place(temporary, final)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)  # a part of a checkpoint must not keep the disk full
             raise
     return final
-
-
-def _manifest(files: dict[str, bytes]) -> bytes:
-    entries = {
-        name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in files.items()
-    }
-    return json.dumps(entries, indent=1).encode()
 
 
 def _rename_into_place(temporary: Path, final: Path) -> None:

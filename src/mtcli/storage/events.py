@@ -115,31 +115,21 @@ def best_of(events: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     fine-tuning started from is better at the end, it is the `start` event, with 0 as its step.
     """
     best: dict[str, Any] | None = None
-    state: State | None = None
+    state = State()
     for event in events:
-        if event["event"] == "valid" or (event["event"] == "average" and event.get("kept")):
-            if state is None:
-                state = State()
-            if _is_best(state, event):
+        kind = event["event"]
+        if kind == "valid":
+            state.metric = event["metric"]
+            if state.record_if_best(event):
                 best = event
-        elif state is not None and event["event"] == "start" and event.get("kept"):
+        elif kind == "average" and event.get("kept"):
+            state.metric = event["metric"]
+            state.record(event)
+            best = event
+        elif kind == "start" and event.get("kept") and best is not None:
             state.restore_start(event)
             best = event | {"step": 0}
     return best
-
-
-def _is_best(state: State, event: dict[str, Any]) -> bool:
-    """Record a validation in a state as training did, and return True if it was the best one.
-
-    Args:
-        state: The state after the validations before this one.
-        event: A `valid` event, or an `average` event whose model was kept.
-    """
-    state.metric = event["metric"]
-    if event["event"] == "average":
-        state.record(event)
-        return True
-    return state.record_if_best(event)
 
 
 METRICS_FORMAT = 2

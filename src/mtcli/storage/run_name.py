@@ -1,5 +1,8 @@
-"""The default run folder, named after the data or the configuration, so that the same command finds its run again; and
-the link to the run that was trained last, which commands use if no model is named."""
+"""The default run folder, and the link to the run that was trained last.
+
+The folder is named after the data or the configuration, so that the same command finds its run again. Commands use the
+link if no model is named.
+"""
 
 from __future__ import annotations
 

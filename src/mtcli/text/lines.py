@@ -10,7 +10,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,8 @@ def read_lines(
     name = name or str(path if isinstance(path, str | Path) else getattr(path, "name", "input"))
     number = 0
     try:
-        with _open_stream(path) as stream:
+        opened = _open(Path(path)) if isinstance(path, str | Path) else nullcontext(path)
+        with opened as stream:
             for number, raw in enumerate(_bounded(stream), 1):
                 if len(raw) > LINE_BYTES and len(raw.removesuffix(b"\n")) > LINE_BYTES:
                     raise DataError(f"{name}:{number}: {LINE_LIMIT}; split it, or check that lines end at \\n")
@@ -149,10 +150,6 @@ def decompression(start: bytes, name: str = "") -> str | None:
         if is_magic or name.lower().endswith(suffix):
             return command
     return None
-
-
-def _open_stream(path: str | Path | Iterable[bytes]) -> AbstractContextManager[Iterable[bytes]]:
-    return _open(Path(path)) if isinstance(path, str | Path) else nullcontext(path)
 
 
 def _open(path: Path) -> BinaryIO:

@@ -215,7 +215,10 @@ def encode_pairs(
         # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
         for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
             kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
-            _skip_long(counts, len(chunk) - len(kept), max_length)
+            num_long = len(chunk) - len(kept)
+            if num_long:
+                counts.used -= num_long
+                counts.skip(f"longer than {max_length} tokens", num_long)
             rows.update(chunk[i][0] for i in kept)
             columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
@@ -267,10 +270,3 @@ def _in_chunks(pairs: Iterable[NumberedPair]) -> Iterator[list[NumberedPair]]:
         if not chunk:
             return
         yield chunk
-
-
-def _skip_long(counts: Counts, number: int, max_length: int) -> None:
-    """Count pairs as skipped that were counted as used."""
-    if number:
-        counts.used -= number
-        counts.skip(f"longer than {max_length} tokens", number)

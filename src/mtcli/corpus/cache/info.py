@@ -1,6 +1,7 @@
 """`data/info.json` of a run: what its data was prepared from. It is used only if it is complete and well-formed.
 
-Fingerprints of files (size, modification time and SHA-256) show a resumed run that a corpus has changed."""
+Fingerprints of files (size, modification time and SHA-256) show a resumed run that a corpus has changed.
+"""
 
 import hashlib
 import json

@@ -84,16 +84,11 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
         input_files(config)
         if open_data_sets:
             given_tokenizer(config)
-            _check_data_sets(config)
-
-
-def _check_data_sets(config: Config) -> None:
-    """Raise a DataError if a data set cannot be opened."""
-    data = config.data
-    for spec in input_specs(config):
-        form, folders = resolve(spec, data.src, data.tgt)
-        if form == "dataset":
-            check_dataset(spec, bool(folders), data.src, data.tgt)
+            data = config.data
+            for spec in input_specs(config):
+                form, folders = resolve(spec, data.src, data.tgt)
+                if form == "dataset":
+                    check_dataset(spec, bool(folders), data.src, data.tgt)
 
 
 def has_info(run: Path) -> bool:

@@ -22,7 +22,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.runtime.output_checks import check_outputs
 from mtcli.runtime.outputs import is_special, whole_files
 from mtcli.runtime.wording import counted
-from mtcli.text.lines import TO_UTF8, Pair
+from mtcli.text.lines import TO_UTF8
 
 WRITTEN_SUFFIXES = (".tsv", ".csv", ".jsonl")
 """The forms in which one file holds both sides."""
@@ -97,10 +97,14 @@ def _copy(pairs: Corpus, found: Bits, outputs: _PairWriter, rejected: TextIO | N
         done.read += 1
         removing = bits & REMOVES
         if removing:
-            reason = _first_rule(removing)
+            most_serious = removing & -removing  # the lowest bit
+            reason = _RULE_NAMES[most_serious.bit_length() - 1]
             done.removed[reason] += 1
             if rejected:
-                rejected.write(_rejected_line(pairs, reason, pairs.place(path, number), record))
+                src, tgt = (record, "") if isinstance(record, str) else record
+                translation = {pairs.src: src, pairs.tgt: tgt}
+                where = pairs.place(path, number)
+                rejected.write(_json({"reason": reason, "where": where, "translation": translation}))
         elif isinstance(record, str):
             raise DataError(f"{pairs.place(path, number)}: changed while it was read; run the same command again")
         else:
@@ -111,17 +115,6 @@ def _copy(pairs: Corpus, found: Bits, outputs: _PairWriter, rejected: TextIO | N
     if done.read < len(found):
         raise DataError(f"{', '.join(pairs.paths)}: shrank while it was read; run the same command again")
     return done
-
-
-def _first_rule(bits: int) -> str:
-    """Return the name of the most serious rule in a set of bits: the lowest one."""
-    lowest = bits & -bits
-    return _RULE_NAMES[lowest.bit_length() - 1]
-
-
-def _rejected_line(pairs: Corpus, reason: str, place: str, record: Pair | str) -> str:
-    src, tgt = (record, "") if isinstance(record, str) else record
-    return _json({"reason": reason, "where": place, "translation": {pairs.src: src, pairs.tgt: tgt}})
 
 
 def to_text(done: Cleaned) -> str:

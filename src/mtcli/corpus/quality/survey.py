@@ -103,7 +103,7 @@ class _Collector:
 
     def add(self, records: list[Pair | str]) -> None:
         """Add the next pairs; a string is a line that is not a pair."""
-        texts = [_tidy_pair(record) for record in records]
+        texts = [("", "") if isinstance(record, str) else (tidy(record[0]), tidy(record[1])) for record in records]
         first = len(self.found)
         for record, pair in zip(records, texts, strict=True):
             self._add_pair(record, pair)
@@ -169,10 +169,6 @@ class _Collector:
             notices=notices,
             languages=list(self.languages.notices()),
         )
-
-
-def _tidy_pair(record: Pair | str) -> Pair:
-    return ("", "") if isinstance(record, str) else (tidy(record[0]), tidy(record[1]))
 
 
 class _Encoder:

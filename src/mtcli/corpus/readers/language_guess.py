@@ -184,7 +184,8 @@ def _in_columns_or_suffixes(spec: str) -> _Found | None:
         return _Found(tuple(sides), f"from the names of {names}", ordered=False)
     halves = two_names(spec)
     if halves:
-        return _Found(_languages(_suffix(file.name) for file in halves), "from the names of the two files")
+        plain_names = [re.sub(r"\.gz$", "", file.name) for file in halves]
+        return _Found(_languages(name.rpartition(".")[2] for name in plain_names), "from the names of the two files")
     only = next(iter(sides), "SRC")
     form, files = resolve(spec, only, "TGT")  # reports what is missing
     if form == "dataset" and not _in_name(spec):
@@ -202,10 +203,6 @@ def _files_by_language(prefix: Path) -> dict[str, Path]:
         if known(language) and file.is_file():
             found.setdefault(language, file)
     return found
-
-
-def _suffix(name: str) -> str:
-    return re.sub(r"\.gz$", "", name).rpartition(".")[2]
 
 
 def _languages(names: Iterable[str]) -> tuple[str, ...]:

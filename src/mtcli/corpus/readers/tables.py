@@ -140,8 +140,11 @@ def csv_records(
     header = read_header(first_cells, name, src, tgt, swap, notices)
     by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
-    unnamed = "" if header or width == 2 else _unnamed(first_cells)
-    notices.append(f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}{unnamed}")
+    notice = f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}"
+    if not header and width > 2:
+        shown = ", ".join(cell.strip()[:20] for cell in first_cells[:4])
+        notice += f"; line 1 ({shown}) does not name its languages: the first two columns are read"
+    notices.append(notice)
     body = rows if header else chain([(first_number, first_cells)], rows)
     records = _csv_pairs(body, columns, first_number, width, delimiter, name, notices)
     yield from records if header else _note_title(records, name, notices)
@@ -260,9 +263,3 @@ def _is_quoted(cell: str) -> bool:
 def line_break_notice(pairs: int) -> str:
     """Return the notice that sides of some pairs contained a line break."""
     return f"{counted(pairs, 'pair')} {'holds' if pairs == 1 else 'hold'} a line break; read as a space"
-
-
-def _unnamed(first: Sequence[str]) -> str:
-    """Return the notice that two of more than two columns are chosen by their position."""
-    shown = ", ".join(cell.strip()[:20] for cell in first[:4])
-    return f"; line 1 ({shown}) does not name its languages: the first two columns are read"

@@ -17,9 +17,8 @@ from tokenizers import models, trainers
 
 from mtcli.errors import DataError, UsageError
 from mtcli.text.placeholders import TOKENS
-from mtcli.text.tokenizer.native import call_native
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
-from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec
+from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec, call_native
 
 MAX_LINES = 1_000_000
 """Lines of each side that training looks at."""

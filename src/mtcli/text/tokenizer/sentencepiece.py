@@ -23,8 +23,8 @@ from tokenizers import Tokenizer as NativeTokenizer
 from mtcli import limits
 from mtcli.errors import ModelError
 from mtcli.text.tokenizer import sentencepiece_file
-from mtcli.text.tokenizer.native import call_native
 from mtcli.text.tokenizer.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
+from mtcli.text.tokenizer.vocabulary_file import call_native
 
 UNKNOWN_TOKEN = "<unk>"
 START_NAMES = ("<s>", "<start>")

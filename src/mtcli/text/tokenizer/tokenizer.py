@@ -27,6 +27,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from unicodedata import normalize
@@ -39,9 +40,8 @@ from mtcli.runtime.regular_file import read_regular
 from mtcli.text import languages
 from mtcli.text.placeholders import TOKENS
 from mtcli.text.special_tokens import BOS, EOS, PAD
-from mtcli.text.tokenizer.native import call_native
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
-from mtcli.text.tokenizer.vocabulary_file import BYTES, RESERVED, SPECIALS, build_spec, check_spec
+from mtcli.text.tokenizer.vocabulary_file import BYTES, RESERVED, SPECIALS, build_spec, call_native, check_spec
 
 KINDS = ("bpe", "word", "char")
 NEWLINE = 0x0A
@@ -317,25 +317,20 @@ class _Side:
         self.tag = marker_id("<bt>")
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
-        self.kind = _kind_of(model)
+        if model["merges"]:
+            self.kind = "bpe"
+        else:
+            self.kind = "word" if model["ignore_merges"] else "char"
         self.native = call_native(lambda: HFTokenizer.from_str(json.dumps(self.spec, ensure_ascii=False)))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         rows: list[list[int]] = []
         for start in range(0, len(texts), ENCODE_LINES):
-            rows += self._encode_chunk(list(texts[start : start + ENCODE_LINES]))
+            chunk = list(texts[start : start + ENCODE_LINES])
+            encode = partial(self.native.encode_batch_fast, chunk, add_special_tokens=False)
+            rows += [encoding.ids for encoding in call_native(encode, chunk)]
         return rows
-
-    def _encode_chunk(self, chunk: list[str]) -> list[list[int]]:
-        encode = self.native.encode_batch_fast
-        return [encoding.ids for encoding in call_native(lambda: encode(chunk, add_special_tokens=False), chunk)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         kept = [[i for i in row if i > EOS] for row in rows]
         return list(call_native(lambda: self.native.decode_batch(kept, skip_special_tokens=False)))
-
-
-def _kind_of(model: dict[str, Any]) -> str:
-    if model["merges"]:
-        return "bpe"
-    return "word" if model["ignore_merges"] else "char"

@@ -1,12 +1,13 @@
-"""The Hugging Face file of a vocabulary that was trained here: how it is made and checked.
+"""What mtcli needs of the library `tokenizers`: the file of a vocabulary trained here, and calls that may fail.
 
-Its model is byte-pair encoding with byte fallback. `text/tokenizer/tokenizer.py` describes the kinds and the layout of
-the ids.
+The model in the file is byte-pair encoding with byte fallback. `text/tokenizer/tokenizer.py` describes the kinds and
+the layout of the ids.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from mtcli.errors import ModelError
+from mtcli.errors import DataError, ModelError
 
 SPECIALS = ["<pad>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -103,3 +104,25 @@ def _is_merge(pair: Any, vocab: dict[str, int]) -> bool:
     if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(half, str) for half in pair)):
         return False
     return {*pair, "".join(pair)} <= vocab.keys()
+
+
+def call_native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
+    """Call the native library, and turn its errors into a ModelError.
+
+    Args:
+        call: Calls the library. A panic in it raises a BaseException that is not an Exception.
+        texts: What the call encodes.
+
+    Raises:
+        DataError: The call failed, and one of `texts` contains a lone surrogate.
+        ModelError: The call failed for another reason.
+    """
+    try:
+        return call()
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        for text in texts:
+            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+                raise DataError(f"text that is not valid Unicode: {text[:60]!r}") from None
+        raise ModelError(f"the tokenizers library refuses it ({error})") from None
