@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document
 from mtcli.documents.formats.html import html_spans, html_structure
-from mtcli.documents.formats.items import MarkedDocument
 from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.formats.slots import SlotDocument
 from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import by_sentence
 from mtcli.documents.markup.inline import Inline, text_of
@@ -103,7 +103,7 @@ def document_of(text: str, form: str) -> Document:
     source = EncodedText(text)
     if form != "html":
         return read_text(source)
-    marked = MarkedDocument(source, html_spans(text, "q"))
+    marked = SlotDocument(source, html_spans(text, "q"))
     return VerifiedDocument(marked, text.encode(), lambda written: html_structure(written.decode()), "q")
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.spans import Span, SpanDocument
+from mtcli.documents.formats.slots import Copy, Edit, Span
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import OPENING
 from mtcli.documents.markup.wrapping import SEPARATE_CLOSING, cells, units, unspaced_at_end, unspaced_at_start
@@ -55,43 +54,40 @@ class Cue:
     """All lines of the cue are one text of one speaker."""
 
 
-class SubtitleDocument:
-    """Subtitles; see `format.Document`."""
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """The texts of cues that are one sentence, or a single text; see `slots.Slot`."""
 
-    def __init__(self, source: EncodedText, cues: Sequence[Cue]):
-        self._groups = list(_sentence_groups(cues))
-        self._document = SpanDocument(source, [span for group in self._groups for span in group])
+    spans: Sequence[Span]
 
     @property
-    def segments(self) -> Sequence[Inline]:
-        """The texts of the cues, those of one sentence joined."""
-        return [joined([span.segment for span in group]) for group in self._groups]
+    def segment(self) -> Inline:
+        """The texts, joined."""
+        return joined([span.segment for span in self.spans])
 
-    def write(self, translations: Sequence[Inline]) -> bytes:
-        """See `Document.write`."""
-        texts: list[Inline] = []
-        for group, translation in zip(self._groups, translations, strict=True):
-            texts += divided(translation, [span.segment for span in group])
-        return self._document.write(texts)
+    def edits(self, translation: Inline, copy: Copy) -> Sequence[Edit]:
+        """See `Slot.edits`."""
+        texts = divided(translation, [span.segment for span in self.spans])
+        return [edit for span, text in zip(self.spans, texts, strict=True) for edit in span.edits(text, copy)]
 
 
-def _sentence_groups(cues: Sequence[Cue]) -> Iterator[list[Span]]:
-    """Yield the spans that are one text."""
+def sentences(cues: Sequence[Cue]) -> Iterator[Sentence]:
+    """Yield the texts of the cues."""
     run = list(cues[:1])
     for cue, following in pairwise(cues):
         if not _continues(cue, following):
-            yield from _groups_of_run(run)
+            yield from _sentences_of_run(run)
             run = []
         run.append(following)
-    yield from _groups_of_run(run)
+    yield from _sentences_of_run(run)
 
 
-def _groups_of_run(run: Sequence[Cue]) -> Iterator[list[Span]]:
-    """Yield the spans of a run of cues, each of which continues the one before it."""
+def _sentences_of_run(run: Sequence[Cue]) -> Iterator[Sentence]:
+    """Yield the texts of a run of cues, each of which continues the one before it."""
     if 1 < len(run) <= MAX_CUES:
-        yield [cue.spans[0] for cue in run]
+        yield Sentence([cue.spans[0] for cue in run])
     else:
-        yield from ([span] for cue in run for span in cue.spans)
+        yield from (Sentence([span]) for cue in run for span in cue.spans)
 
 
 def _continues(cue: Cue, following: Cue) -> bool:

@@ -10,7 +10,7 @@ from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.archive import Entry, read_archive, read_comment, write_archive
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.items import MarkedDocument, MarkedSpan
+from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.structure import Digest
 from mtcli.documents.formats.word_runs import CONTAINERS, DROPPED, NAMESPACES, paragraph_span
 from mtcli.documents.markup.inline import Inline
@@ -83,7 +83,7 @@ class _WordDocument:
         parts: The documents by the names of their entries.
     """
 
-    def __init__(self, content: bytes, entries: Sequence[Entry], parts: dict[str, MarkedDocument]):
+    def __init__(self, content: bytes, entries: Sequence[Entry], parts: dict[str, SlotDocument]):
         self._content = content
         self._entries = entries
         self._parts = parts
@@ -120,16 +120,16 @@ def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:
             yield override.attributes.get("PartName", "").removeprefix("/")
 
 
-def _read_part(entry: Entry, name: str) -> MarkedDocument:
+def _read_part(entry: Entry, name: str) -> SlotDocument:
     inner_name = f"{name}: {entry.name}"
     if len(entry.content) > PART_BYTES:
         raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
     text, encoding = decode_xml(entry.content, inner_name)
     root = read_xml(text, inner_name)
-    return MarkedDocument(EncodedText(text, encoding), _spans(text, root))
+    return SlotDocument(EncodedText(text, encoding), list(_spans(text, root)))
 
 
-def _spans(text: str, element: Element) -> Iterator[MarkedSpan]:
+def _spans(text: str, element: Element) -> Iterator[Span]:
     """Yield the paragraphs in an element, with those of text boxes, which are in other paragraphs."""
     if element.name == "p" and element.namespace in NAMESPACES:
         span = paragraph_span(text, element)

@@ -8,17 +8,17 @@ The libraries `srt` and `webvtt-py` write a file in their own layout, so the cue
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from mtcli.documents.formats.cue_sentences import Cue, SubtitleDocument
+from mtcli.documents.formats.cue_sentences import Cue, sentences
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import escape, references_of
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.items import Item, make_span, text_items
-from mtcli.documents.formats.spans import Span
+from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.wrapping import balanced
@@ -48,7 +48,7 @@ class _Line:
         return self.start + len(self.text)
 
 
-def read(content: bytes, options: ReadOptions) -> SubtitleDocument:
+def read(content: bytes, options: ReadOptions) -> SlotDocument:
     """Read subtitles.
 
     Raises:
@@ -62,7 +62,7 @@ def read(content: bytes, options: ReadOptions) -> SubtitleDocument:
         example = "00:01.000 --> 00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
         raise DataError(f"{options.name}: no subtitles: no line gives the times of a cue, such as {example}")
     cues = [_cue(source.text, timing, blocks, has_references=is_vtt) for timing, blocks in timings]
-    return SubtitleDocument(source, cues)
+    return SlotDocument(source, list(sentences(cues)))
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
@@ -166,7 +166,7 @@ def _span(text: str, group: Sequence[_Line], *, has_references: bool) -> Span | 
     dash = _DIALOGUE.match(group[0].text)
     start = group[0].start + (dash.end() if dash else 0)
     items = list(_items(text, start, group[-1].end, has_references=has_references))
-    found = make_span(text, items, lambda translation, _: "")
+    found = make_span(text, items, UNESCAPED)
     if found is None:
         return None
     content = text[found.start : found.end]
@@ -200,7 +200,9 @@ def _text_items(text: str, start: int, end: int, *, has_references: bool) -> Ite
         yield Item(start, end, "text", text[start:end])
 
 
-def _rendered(translation: Inline, encode: Callable[[str], str], num_lines: int, newline: str) -> str:
+def _rendered(
+    translation: Inline, _: Mapping[str, str], encode: Callable[[str], str], num_lines: int, newline: str
+) -> str:
     """Return the translation of a text with its number of lines."""
     flat = tuple(part if isinstance(part, Tag) else _LINE_BREAK.sub(" ", part) for part in translation)
     lines = balanced(flat, num_lines)

@@ -16,7 +16,8 @@ from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
-from mtcli.documents.formats.items import Item, MarkedSpan, has_letters, pair_tags, trim
+from mtcli.documents.formats.items import Item, has_letters, pair_tags, trim
+from mtcli.documents.formats.slots import Span
 from mtcli.documents.formats.xml_markup import inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
 
@@ -76,7 +77,7 @@ class _Plan:
     """The properties of the text after an opening tag, by `Tag.raw`."""
 
 
-def paragraph_span(text: str, paragraph: Element) -> MarkedSpan | None:
+def paragraph_span(text: str, paragraph: Element) -> Span | None:
     """Return the span of a paragraph, or None if it has no letter.
 
     Args:
@@ -94,7 +95,7 @@ def paragraph_span(text: str, paragraph: Element) -> MarkedSpan | None:
     prefix = tag_name(text, paragraph).removesuffix("p")
     segment, plan = _segment(kept, partners, prefix)
     places = tuple((raw, event.start, event.end) for raw, event in plan.events.items())
-    return MarkedSpan(kept[0].start, kept[-1].end, segment, partial(_write, plan), places)
+    return Span(kept[0].start, kept[-1].end, segment, partial(_write, plan), places)
 
 
 def _events(text: str, element: Element) -> Iterator[Event]:
