@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mtcli.documents.formats.escapes import kept_references, unescape
 from mtcli.documents.formats.slots import Render, Span
@@ -16,6 +16,9 @@ from mtcli.documents.markup.inline import Tag, merged
 
 WHITE_SPACE = " \t\n\f\r"
 """The characters that HTML and Markdown treat like a space. A no-break space is not one of them."""
+
+
+AnyItem = TypeVar("AnyItem", bound="Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def has_letters(text: str) -> bool:
     return any(character.isalpha() for character in text)
 
 
-def pair_tags(items: Sequence[Item]) -> tuple[list[Item], dict[int, int]]:
+def pair_tags(items: Sequence[AnyItem]) -> tuple[list[AnyItem], dict[int, int]]:
     """Find the partners of opening and closing tags. A tag without one, or that crosses another pair, becomes a point.
 
     Returns:

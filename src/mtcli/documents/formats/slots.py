@@ -6,7 +6,8 @@ Everything outside of the edits stays as it is.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.markup.inline import Inline, Tag, merged
@@ -39,8 +40,7 @@ def render_with(escape: Callable[[str], str]) -> Render:
 UNESCAPED = render_with(str)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(NamedTuple):
     """A part of the text and what replaces it. An insertion replaces nothing."""
 
     start: int
@@ -118,25 +118,24 @@ class SlotDocument:
         if all(merged(translation) == slot.segment for slot, translation in pairs):
             return text
         edits: list[Edit] = []  # from the last to the first, so that those in a tag precede those of its span
+        negative_starts: list[int] = []
 
         def copy(start: int, end: int) -> str:
-            first = bisect_right(edits, -end, key=_negative_start)
-            last = bisect_right(edits, -start, key=_negative_start)
+            first = bisect_right(negative_starts, -end)
+            last = bisect_right(negative_starts, -start)
             return "".join(_edited(text, edits[first:last][::-1], start, end))
 
         for slot, translation in reversed(pairs):
-            edits.extend(reversed(slot.edits(translation, copy)))
+            for edit in reversed(slot.edits(translation, copy)):
+                edits.append(edit)
+                negative_starts.append(-edit.start)
         edits.extend(self._declarations)
         return with_edits(text, edits[::-1])
 
 
-def _negative_start(edit: Edit) -> int:
-    return -edit.start
-
-
 def with_edits(text: str, edits: Sequence[Edit]) -> str:
     """Return a text with edits. Those inside of another edit are in its content already."""
-    return "".join(_edited(text, sorted(edits, key=lambda edit: edit.start), 0, len(text)))
+    return "".join(_edited(text, sorted(edits, key=attrgetter("start")), 0, len(text)))
 
 
 def _edited(text: str, edits: Sequence[Edit], start: int, end: int) -> Iterator[str]:
