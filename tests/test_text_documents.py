@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.documents.formats import encoding, po, subtitles, table
-from mtcli.documents.formats.cue_sentences import CUE_END, divided
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import read as read_plain
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import check_output_name
-from mtcli.documents.formats.spans import raw
+from mtcli.documents.formats.slots import raw
+from mtcli.documents.formats.subtitles import CUE_END, divided
 from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.documents.markup.wrapping import balanced, wrap
 from mtcli.errors import DataError, UsageError

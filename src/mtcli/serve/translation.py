@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure
-from mtcli.documents.formats.items import MarkedDocument
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import read_document
+from mtcli.documents.formats.slots import SlotDocument
 from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
@@ -493,7 +493,7 @@ def document_of(text: str, form: str) -> Document:
     source = EncodedText(text)
     if form != "html":
         return read_text(source)
-    marked = MarkedDocument(source, html_spans(text, "q"))
+    marked = SlotDocument(source, html_spans(text, "q"))
     return VerifiedDocument(marked, text.encode(), lambda written: html_structure(written.decode()), "q")
 
 

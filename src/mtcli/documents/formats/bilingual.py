@@ -5,82 +5,37 @@ from dataclasses import dataclass
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of
-from mtcli.documents.formats.items import MarkedSpan, encode_texts, make_span
+from mtcli.documents.formats.items import make_span
+from mtcli.documents.formats.slots import Copy, Edit, Span, render_with
 from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
 from mtcli.errors import DataError
 from mtcli.text import languages
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A part of the file and what replaces it. An insertion replaces nothing."""
-
-    start: int
-    end: int
-    content: str
-
-
 @dataclass(frozen=True)
 class Unit:
-    """A source without a translation."""
+    """A source without a translation; see `slots.Slot`."""
 
-    span: MarkedSpan
+    span: Span
+    """The text of the source."""
     before: str
     """White space and tags of the source before what is translated. The translation gets them too."""
     after: str
     place: Callable[[str], Sequence[Edit]]
-    """Returns the edits that write a translation into the file."""
-
-
-class BilingualDocument:
-    """A file whose missing translations are added; see `format.Document`.
-
-    A file in which no segment changes is written as it was, without the sources as translations.
-
-    Args:
-        source: The file.
-        units: What lacks a translation.
-        declarations: Edits that are made once if there is any translation, such as the target language.
-    """
-
-    def __init__(self, source: EncodedText, units: Sequence[Unit], declarations: Sequence[Edit] = ()):
-        self._source = source
-        self._units = units
-        self._declarations = declarations
+    """Returns the edits that write a translation into the file, in the order of the file."""
 
     @property
-    def segments(self) -> Sequence[Inline]:
-        """The sources without a translation."""
-        return [unit.span.segment for unit in self._units]
+    def segment(self) -> Inline:
+        """The source."""
+        return self.span.segment
 
-    def write(self, translations: Sequence[Inline]) -> bytes:
-        """Return the file with the translations added."""
-        text = self._source.text
-        edits: list[Edit] = []
-        changed = False
-        for unit, translation in zip(self._units, translations, strict=True):
-            span = unit.span
-            same = merged(translation) == span.segment
-            changed = changed or not same
-            content = text[span.start : span.end] if same else span.encode(translation, {})
-            edits.extend(unit.place(unit.before + content + unit.after))
-        if changed:
-            edits.extend(self._declarations)
-        return self._source.encode(_apply(text, edits if changed else []), "xmlcharrefreplace")
-
-
-def _apply(text: str, edits: Sequence[Edit]) -> str:
-    pieces = []
-    place = 0
-    for edit in sorted(edits, key=lambda edit: edit.start):
-        pieces.append(text[place : edit.start])
-        pieces.append(edit.content)
-        place = edit.end
-    pieces.append(text[place:])
-    return "".join(pieces)
+    def edits(self, translation: Inline, copy: Copy) -> Sequence[Edit]:
+        """See `Slot.edits`. A translation that is the same as the source is written as it is there."""
+        is_same = merged(translation) == self.segment
+        content = copy(self.span.start, self.span.end) if is_same else self.span.render(translation, {})
+        return self.place(self.before + content + self.after)
 
 
 def make_unit(text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]) -> Unit | None:
@@ -94,7 +49,7 @@ def make_unit(text: str, source: Element, classify: Classify, place: Callable[[s
     """
     start, end = inside(text, source)
     escape_text = partial(escape, references_of(text[start:end]))
-    span = make_span(text, list(inline_items(text, source, classify)), encode_texts(escape_text))
+    span = make_span(text, list(inline_items(text, source, classify)), render_with(escape_text))
     if span is None:
         return None
     return Unit(span, text[start : span.start], text[span.end : end], place)

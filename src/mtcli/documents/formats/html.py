@@ -14,7 +14,8 @@ from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of, unescape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
-from mtcli.documents.formats.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span, text_items
+from mtcli.documents.formats.items import Item, make_span, text_items
+from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.errors import DataError
 
@@ -76,7 +77,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
             too many tags, see `html_spans`.
     """
     source, is_xhtml = _decoded(content, options)
-    return MarkedDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
+    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
@@ -140,7 +141,7 @@ def tag_structure(text: str, token: Token) -> tuple[str, ...]:
     return (token.name, *values)
 
 
-def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[MarkedSpan]:
+def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[Span]:
     """Return the places to translate in HTML.
 
     Args:
@@ -151,7 +152,7 @@ def html_spans(text: str, name: str, *, is_xhtml: bool = False) -> list[MarkedSp
     Raises:
         DataError: It has more than `MAX_TAGS` tags, or a block has more than `MAX_BLOCK_ITEMS`.
     """
-    return _Reader(text, name, is_xhtml=is_xhtml).spans
+    return in_order(_Reader(text, name, is_xhtml=is_xhtml).spans)
 
 
 class _Reader:
@@ -164,7 +165,7 @@ class _Reader:
         self.text = text
         self.name = name
         self.is_xhtml = is_xhtml
-        self.spans: list[MarkedSpan] = []
+        self.spans: list[Span] = []
         self._items: list[Item] = []
         self._num_breaks = 0
         self._end_of_skipped = self._find_ends_of_skipped()
@@ -319,13 +320,13 @@ class _Reader:
             return
         source = "".join(self.text[item.start : item.end] for item in self._items if item.kind == "text")
         references = references_of(source)
-        encode = encode_texts(partial(escape, references)) if references else _ENCODE
-        span = make_span(self.text, self._items, encode)
+        render = render_with(partial(escape, references)) if references else _RENDER
+        span = make_span(self.text, self._items, render)
         self._items.clear()
         if span:
             self.spans.append(span)
 
-    def _attribute_spans(self, token: Token) -> Iterator[MarkedSpan]:
+    def _attribute_spans(self, token: Token) -> Iterator[Span]:
         """Yield the attributes of a tag that are text for readers."""
         if not token.attributes:
             return
@@ -335,11 +336,11 @@ class _Reader:
                 continue
             references = references_of(self.text[attribute.start : attribute.end])
             quote = attribute.quote
-            encode = encode_texts(partial(_escape_value, references, quote)) if references else _ENCODE_VALUE[quote]
+            render = render_with(partial(_escape_value, references, quote)) if references else _RENDER_VALUE[quote]
             if _TEMPLATE.search(self._value(token, name)):
                 continue
             for start, end in self._lines_of(attribute):
-                span = make_span(self.text, list(self._texts(start, end)), encode)
+                span = make_span(self.text, list(self._texts(start, end)), render)
                 if span:
                     yield span
 
@@ -399,9 +400,9 @@ def _escape_value(references: dict[str, str], quote: str, text: str) -> str:
     return escaped if quote else f'"{escaped}"'
 
 
-_ENCODE = encode_texts(partial(escape, {}))
-"""Encodes a text whose source has no references. Shared, because a page may have millions of texts."""
-_ENCODE_VALUE = {quote: encode_texts(partial(_escape_value, {}, quote)) for quote in ("'", '"', "")}
+_RENDER = render_with(partial(escape, {}))
+"""Renders a text whose source has no references. Shared, because a page may have millions of texts."""
+_RENDER_VALUE = {quote: render_with(partial(_escape_value, {}, quote)) for quote in ("'", '"', "")}
 """The same for the value of an attribute, by its quotation mark."""
 
 

@@ -1,27 +1,24 @@
-"""Documents whose translatable text is replaced in place: everything outside these spans is copied.
+"""From the text and the inline markup of a paragraph, with their places in the file, to its span.
 
-The readers of HTML, Markdown and XML find the text and the inline markup of each paragraph as *items*: places in the
-file. From the items of a paragraph this module makes a segment, and from the translations the new file.
+The readers of HTML, Markdown, subtitles and XML find them as *items*.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
-from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import kept_references, unescape
-from mtcli.documents.markup.inline import Inline, Tag, merged
+from mtcli.documents.formats.slots import Render, Span
+from mtcli.documents.markup.inline import Tag, merged
 
-Encoder = Callable[[Inline, Mapping[str, str]], str]
-"""Returns a translation as it stands in the file.
-
-Its second argument has, by `Tag.raw`, the markup in which text such as attributes has been translated.
-"""
 WHITE_SPACE = " \t\n\f\r"
 """The characters that HTML and Markdown treat like a space. A no-break space is not one of them."""
+
+
+AnyItem = TypeVar("AnyItem", bound="Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,74 +43,6 @@ class Item:
     """Markup with text such as an attribute, which may be a span of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedSpan:
-    """The place of a segment in the file."""
-
-    start: int
-    end: int
-    segment: Inline
-    encode: Encoder
-    tag_places: tuple[tuple[str, int, int], ...] = ()
-    """Each tag of the segment in which other spans may be (`Tag.raw`), and where it starts and ends."""
-
-
-class MarkedDocument:
-    """A text file with the places of its segments.
-
-    Args:
-        source: The file. Characters that its encoding lacks are written as numeric references.
-        spans: Their order does not matter. One span may lie in a tag of another, such as the text of an attribute.
-    """
-
-    def __init__(self, source: EncodedText, spans: Iterable[MarkedSpan]):
-        self._source = source
-        self._spans = sorted(spans, key=lambda span: (span.start, -span.end))
-
-    @property
-    def segments(self) -> Sequence[Inline]:
-        """See `Document.segments`."""
-        return [span.segment for span in self._spans]
-
-    def write(self, translations: Sequence[Inline]) -> bytes:
-        """See `Document.write`."""
-        text = self._source.text
-        filled = _Filler(text, self._spans, translations).fill(0, len(text))
-        return self._source.encode(filled, "xmlcharrefreplace")
-
-
-class _Filler:
-    """Copies parts of a file with its spans replaced."""
-
-    def __init__(self, text: str, spans: Sequence[MarkedSpan], translations: Sequence[Inline]):
-        self.text = text
-        self.spans = spans
-        self.translations = translations
-        self.next = 0
-
-    def fill(self, start: int, end: int) -> str:
-        """Return a part of the file. Parts are asked for in the order of the file."""
-        pieces = []
-        place = start
-        while self.next < len(self.spans) and self.spans[self.next].end <= end:
-            span = self.spans[self.next]
-            translation = self.translations[self.next]
-            self.next += 1
-            pieces.append(self.text[place : span.start])
-            pieces.append(self._replace(span, translation))
-            place = span.end
-        pieces.append(self.text[place:end])
-        return "".join(pieces)
-
-    def _replace(self, span: MarkedSpan, translation: Inline) -> str:
-        if merged(translation) == span.segment:
-            return self.fill(span.start, span.end)
-        markup = {}
-        for raw, start, end in span.tag_places:
-            markup[raw] = self.fill(start, end)
-        return span.encode(translation, markup)
-
-
 def text_items(text: str, start: int, end: int) -> Iterator[Item]:
     """Yield the text in a part of a file with references decoded, and as points those that stay."""
     place = start
@@ -132,7 +61,7 @@ def has_letters(text: str) -> bool:
     return any(character.isalpha() for character in text)
 
 
-def pair_tags(items: Sequence[Item]) -> tuple[list[Item], dict[int, int]]:
+def pair_tags(items: Sequence[AnyItem]) -> tuple[list[AnyItem], dict[int, int]]:
     """Find the partners of opening and closing tags. A tag without one, or that crosses another pair, becomes a point.
 
     Returns:
@@ -180,13 +109,13 @@ def _stays_outside(item: Item) -> bool:
     return blank or (item.kind == "point" and not item.word)
 
 
-def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan | None:
+def make_span(text: str, items: Sequence[Item], render: Render) -> Span | None:
     """Make the span of a paragraph.
 
     Args:
         text: The file.
         items: The text and markup of the paragraph, in the order of the file.
-        encode: See `MarkedSpan`.
+        render: See `Span`.
 
     Returns:
         The span without what surrounds its text; None if there is no letter in the paragraph.
@@ -219,15 +148,4 @@ def make_span(text: str, items: Sequence[Item], encode: Encoder) -> MarkedSpan |
         parts[-1] = parts[-1].rstrip(WHITE_SPACE)
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
-    return MarkedSpan(start, end, merged(parts), encode, tuple(places))
-
-
-def encode_texts(escape: Callable[[str], str]) -> Encoder:
-    """Return an encoder that escapes the texts of a translation and writes its tags as they are."""
-
-    def encode(translation: Inline, markup: Mapping[str, str]) -> str:
-        return "".join(
-            escape(part) if isinstance(part, str) else markup.get(part.raw, part.raw) for part in translation
-        )
-
-    return encode
+    return Span(start, end, merged(parts), render, tuple(places))

@@ -20,8 +20,9 @@ from mtcli.documents.formats.escapes import references_of
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
 from mtcli.documents.formats.html_tokens import EMPTY, INLINE, tokenize
-from mtcli.documents.formats.items import Item, MarkedDocument, MarkedSpan, encode_texts, make_span
+from mtcli.documents.formats.items import Item, make_span
 from mtcli.documents.formats.markdown_inline import image_alt, inline_items, make_parser
+from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
@@ -77,7 +78,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
         raise DataError(
             f"{options.name}: more than {MAX_BLOCKS:,} lines and cells of tables, the limit; split the file"
         )
-    return MarkedDocument(source, _Reader(source.text, options.name).spans())
+    return SlotDocument(source, in_order(_Reader(source.text, options.name).spans()))
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
@@ -177,7 +178,7 @@ class _Reader:
         self._tokens = self._parser.parse(_without_front_matter(text), self._env)
         self._one_word_footnotes = _pop_footnotes(self._env)
 
-    def spans(self) -> Iterator[MarkedSpan]:
+    def spans(self) -> Iterator[Span]:
         """Yield what is translated."""
         row = -1
         place = 0
@@ -208,7 +209,7 @@ class _Reader:
             if end_line == first_line + 1:
                 yield from self._footnote(first_line)
 
-    def _footnote(self, number: int) -> Iterator[MarkedSpan]:
+    def _footnote(self, number: int) -> Iterator[Span]:
         """Yield the span of a footnote on a line of its own."""
         start, end = self._line(number)
         mark = _FOOTNOTE.search(self.text, start, end)
@@ -246,7 +247,7 @@ class _Reader:
             places.append(start + found - (len(line) - len(line.lstrip())))
         return places
 
-    def _inline(self, content: str, starts: Sequence[int], block: str) -> Iterator[MarkedSpan]:
+    def _inline(self, content: str, starts: Sequence[int], block: str) -> Iterator[Span]:
         """Yield the spans of a block.
 
         Args:
@@ -294,41 +295,41 @@ class _Reader:
             problem = f"more than {MAX_MARKS:,} marks such as `*` up to here, the limit; split the file"
             raise DataError(f"{self.name}, line {line}: {problem}")
 
-    def _span(self, items: Sequence[Item], block: str, start: int) -> Iterator[MarkedSpan]:
+    def _span(self, items: Sequence[Item], block: str, start: int) -> Iterator[Span]:
         """Yield the span of these items, if they have text."""
         source = "".join(self.text[item.start : item.end] for item in items if item.kind == "text")
-        span = make_span(self.text, items, encode_texts(str))
+        span = make_span(self.text, items, UNESCAPED)
         if span:
             at_line_start = block in ("paragraph", "underlined") and span.start == start
             style = _Style(_kept_references(source), block, at_line_start)
-            yield replace(span, encode=partial(self._encode, style, span.segment))
+            yield replace(span, render=partial(self._render, style, span.segment))
 
-    def _encode(self, style: _Style, segment: Inline, translation: Inline, markup: Mapping[str, str]) -> str:
+    def _render(self, style: _Style, segment: Inline, translation: Inline, markup: Mapping[str, str]) -> str:
         """Return a translation as Markdown.
 
         Where its marks would be text or other marks, emphasis is HTML, and a space is between two marks.
         """
-        wanted = self._shape_of(_encode(style, segment, markup))
+        wanted = self._shape_of(_rendered(style, segment, markup))
         forms = [translation, _with_html(translation), _spaced(translation), _spaced(_with_html(translation))]
         for form in forms:
-            written = _encode(style, form, markup)
+            written = _rendered(style, form, markup)
             if self._shape_of(written) == wanted:
                 return written
-        return _encode(style, translation, markup)  # which `VerifiedDocument` does not use
+        return _rendered(style, translation, markup)  # which `VerifiedDocument` does not use
 
     def _shape_of(self, content: str) -> int:
         children: list[Token] = []
         self._standard_parser.inline.parse(content, self._standard_parser, self._env, children)
         return _shape(children)
 
-    def _html(self, content: str, first: int, last: int) -> Iterator[MarkedSpan]:
+    def _html(self, content: str, first: int, last: int) -> Iterator[Span]:
         """Yield the spans of an HTML block, unless its lines have quote marks."""
         lines = [self._line(number) for number in range(first, min(last, len(self._line_starts)))]
         source = [self.text[start:end].strip() for start, end in lines]
         if source[: content.count("\n") + 1] == [line.strip() for line in content.split("\n")][: len(source)]:
             yield from self._html_spans(lines[0][0], lines[-1][1])
 
-    def _html_spans(self, start: int, end: int) -> Iterator[MarkedSpan]:
+    def _html_spans(self, start: int, end: int) -> Iterator[Span]:
         name = f"{self.name}, HTML from line {bisect_right(self._line_starts, start)}"
         for span in html_spans(self.text[start:end], name):
             places = tuple((raw, begin + start, close + start) for raw, begin, close in span.tag_places)
@@ -444,7 +445,7 @@ def _is_hard_break(raw: str) -> bool:
     return "\n" in raw and not raw.strip("\\ \r\n>")
 
 
-def _encode(style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
+def _rendered(style: _Style, translation: Inline, markup: Mapping[str, str]) -> str:
     """Return a translation as Markdown, with its tags as they are."""
     pieces: list[str] = []
     at_line_start = style.at_line_start

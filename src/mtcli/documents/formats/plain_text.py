@@ -5,14 +5,14 @@ that was clearly wrapped is one segment. Its translation is wrapped at the same 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
 from mtcli.documents.formats.encoding import EncodedText, decode
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.spans import Span, SpanDocument, raw
+from mtcli.documents.formats.slots import SlotDocument, Span, raw
 from mtcli.documents.markup.inline import Inline
 from mtcli.documents.markup.wrapping import cells, unspaced_at_end, unspaced_at_start, wrap
 
@@ -41,7 +41,7 @@ class _Line:
     """The line without white space at its ends."""
 
 
-def read(content: bytes, options: ReadOptions) -> SpanDocument:
+def read(content: bytes, options: ReadOptions) -> SlotDocument:
     """Read a file of plain text.
 
     Raises:
@@ -50,9 +50,9 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
     return read_text(decode(content, options.name))
 
 
-def read_text(source: EncodedText) -> SpanDocument:
+def read_text(source: EncodedText) -> SlotDocument:
     """Divide a text into segments."""
-    return SpanDocument(source, list(text_spans(source.text)))
+    return SlotDocument(source, list(text_spans(source.text)))
 
 
 def text_spans(text: str, first: int = 0) -> Iterator[Span]:
@@ -115,11 +115,12 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
     )
 
 
-def _wrapped(translation: Inline, width: int, first: str, other: str) -> str:
+def _wrapped(translation: Inline, _: Mapping[str, str], width: int, first: str, other: str) -> str:
     """Return the translation of a wrapped paragraph.
 
     Args:
         translation: The paragraph.
+        _: See `Render`; plain text has no markup.
         width: The width of the lines in cells.
         first: Indentation of the first line, which is not part of the span.
         other: Line break and indentation of the others.

@@ -31,7 +31,7 @@ from mtcli.documents.formats.po_rules import (
     with_access_key,
     with_directives,
 )
-from mtcli.documents.formats.spans import SpanDocument
+from mtcli.documents.formats.slots import Edit, SlotDocument, with_edits
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
@@ -79,7 +79,7 @@ class _Blank:
 
     start: int
     end: int
-    message: SpanDocument
+    message: SlotDocument
     """The message that it translates, without the mark of its access key."""
     key: tuple[str, str] | None
     """The mark of the access key and its letter, such as `_` and `S`."""
@@ -127,14 +127,13 @@ class PoDocument:
         text = self._source.text
         newline = "\r\n" if "\r\n" in text else "\n"
         remaining = iter(translations)
-        parts: list[str] = []
+        edits: list[Edit] = []
         refused: list[int] = []
-        end = 0
         for entry in self._entries:
             translated = []
             for blank in entry.blanks:
                 own = [next(remaining) for _ in blank.message.segments]
-                translated.append(blank.message.write(own).decode())
+                translated.append(blank.message.text(own))
             if translated == [blank.message.source.text for blank in entry.blanks]:
                 continue
             checked = list(map(_checked, entry.blanks, translated))
@@ -142,12 +141,10 @@ class PoDocument:
                 refused.append(entry.place)
                 continue
             for blank, translation in zip(entry.blanks, checked, strict=True):
-                parts += [text[end : blank.start], _quoted(translation or "", newline)]
-                end = blank.end
-        parts.append(text[end:])
+                edits.append(Edit(blank.start, blank.end, _quoted(translation or "", newline)))
         self._warn(refused)
         try:
-            return self._source.encode("".join(parts))
+            return self._source.encode(with_edits(text, edits))
         except UnicodeEncodeError as error:
             lacking = error.object[error.start]
             encoding = self._source.encoding
@@ -305,7 +302,7 @@ def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: For
     spans = list(text_spans(shown))
     if form:
         spans = [replace(span, segment=with_directives(span.segment, form)) for span in spans]
-    document = SpanDocument(EncodedText(shown), spans)
+    document = SlotDocument(EncodedText(shown), spans)
     return _Blank(field.start, field.end, document, key, compared, not is_rare_form, form)
 
 

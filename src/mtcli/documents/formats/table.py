@@ -5,7 +5,7 @@ The `csv` module gives no positions, so the cells are found here. Their values a
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,7 +15,7 @@ from mtcli.corpus.readers.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import text_spans
-from mtcli.documents.formats.spans import Span, SpanDocument, raw
+from mtcli.documents.formats.slots import SlotDocument, Span, raw
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.wording import counted
@@ -46,7 +46,7 @@ class _Cell:
         return self.raw[1:-1].replace('""', '"') if self.quoted else self.raw
 
 
-def read(content: bytes, options: ReadOptions) -> SpanDocument:
+def read(content: bytes, options: ReadOptions) -> SlotDocument:
     """Read the columns of `options.columns`.
 
     A column is named by the first line, which is then not translated, or by its number from 1. A `SEPARATOR_LINE` stays
@@ -86,7 +86,7 @@ def read(content: bytes, options: ReadOptions) -> SpanDocument:
                 spans += _spans(row[index], delimiter, is_tsv=is_tsv)
     if num_short:
         log.warning("%s: %s without one of the columns", options.name, counted(num_short, "row"))
-    return SpanDocument(source, spans)
+    return SlotDocument(source, spans)
 
 
 def _delimiter(text: str, options: ReadOptions) -> str:
@@ -166,8 +166,8 @@ def _spans(cell: _Cell, delimiter: str, *, is_tsv: bool) -> Iterator[Span]:
 def _escaped(span: Span, *, is_tsv: bool) -> Span:
     """Return a span in a quoted cell, whose quotation marks are doubled in the file."""
 
-    def render(translation: Inline) -> str:
-        text = span.render(translation)
+    def render(translation: Inline, markup: Mapping[str, str]) -> str:
+        text = span.render(translation, markup)
         return (_in_one_cell(text) if is_tsv else text).replace('"', '""')
 
     return replace(span, segment=(raw(span.segment).replace('""', '"'),), render=render)
@@ -178,12 +178,12 @@ def _in_one_cell(text: str) -> str:
     return re.sub(r"[\t\r\n]+", " ", text)
 
 
-def _as_cell_of_tsv(translation: Inline) -> str:
+def _as_cell_of_tsv(translation: Inline, _: Mapping[str, str]) -> str:
     """Return the text of a cell without quotation marks of a .tsv file."""
     return _in_one_cell(raw(translation))
 
 
-def _quoted_if_needed(delimiter: str, translation: Inline) -> str:
+def _quoted_if_needed(delimiter: str, translation: Inline, _: Mapping[str, str]) -> str:
     """Return the text of a cell of a .csv file, in quotation marks if it could not be read without them."""
     text = raw(translation)
     if text.startswith('"') or any(character in text for character in (delimiter, "\r", "\n")):

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.formats.bilingual import BilingualDocument, Edit, Unit, fill, is_filled, language_tag, make_unit
+from mtcli.documents.formats.bilingual import Unit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import Inner, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
@@ -29,7 +30,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
         listed = ", ".join(sorted(found)[:10]) or "none"
         raise DataError(f"{options.name}: no text in {options.src!r}; its languages are {listed}")
     units = (_unit(text, entry, options) for entry in entries)
-    return BilingualDocument(EncodedText(text, encoding), [unit for unit in units if unit])
+    return SlotDocument(EncodedText(text, encoding), [unit for unit in units if unit])
 
 
 def structure(content: bytes, options: ReadOptions) -> int:

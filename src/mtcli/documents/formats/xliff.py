@@ -11,8 +11,6 @@ from functools import partial
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.corpus.readers.xml_units import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
-    BilingualDocument,
-    Edit,
     Unit,
     check_language,
     fill,
@@ -22,6 +20,7 @@ from mtcli.documents.formats.bilingual import (
 )
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
@@ -76,14 +75,14 @@ class _Reader1:
         self.root = root
         self.options = options
 
-    def document(self, encoding: str) -> BilingualDocument:
+    def document(self, encoding: str) -> SlotDocument:
         """Return the document."""
         declarations: list[Edit] = []
         for element in [self.root, *self.root.elements("file")]:
             if element.name == self.languages_at:
                 declarations.extend(self._languages(element))
         units = list(self._units(self.root, translate=True))
-        return BilingualDocument(EncodedText(self.text, encoding), units, declarations)
+        return SlotDocument(EncodedText(self.text, encoding), units, declarations)
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""
@@ -158,12 +157,12 @@ class _Reader2(_Reader1):
 
     def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
         start_tag = self.text[target.start : inside(self.text, target)[0]]
-        return [fill(self.text, target, start_tag, content), *self._translated(element)]
+        return [*self._translated(element), fill(self.text, target, start_tag, content)]
 
     def _insert(self, source: Element, content: str) -> Sequence[Edit]:
         name = self._target_name(source)
         assert source.parent is not None
-        return [self._new_target(source, f"<{name}>{content}</{name}>"), *self._translated(source.parent)]
+        return [*self._translated(source.parent), self._new_target(source, f"<{name}>{content}</{name}>")]
 
     def _translated(self, segment: Element) -> Iterator[Edit]:
         """Yield the edit that changes the state of a segment, if it says that there is no translation."""
