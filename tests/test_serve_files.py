@@ -19,9 +19,8 @@ from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, sta
 
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError
-from mtcli.serve import files
-from mtcli.serve.app import create_app
-from mtcli.serve.files import FileStore
+from mtcli.serve import app as application
+from mtcli.serve.app import FileStore, create_app
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
@@ -482,15 +481,15 @@ def test_a_file_counts_until_its_thread_has_ended(monkeypatch: pytest.MonkeyPatc
 
 def test_files_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(files.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(files, "KEPT_BYTES", 10)
+    monkeypatch.setattr(application.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(application, "KEPT_BYTES", 10)
     store = FileStore()
     first = store.add("a", b"12345")
     second = store.add("b", b"12345")
     assert (store.find(first, "a"), store.find(first, "b"), store.find(second, "b")) == (b"12345", None, b"12345")
     third = store.add("c", b"123456789012")  # larger than the limit alone
     assert (store.find(first, "a"), store.find(second, "b"), len(store.files)) == (None, None, 1)
-    now[0] = files.KEPT_SECONDS + 1
+    now[0] = application.KEPT_SECONDS + 1
     assert store.find(third, "c") is None
 
 

@@ -27,10 +27,6 @@ MAX_SOURCE_TOKENS = 60
 """Maximum number of source tokens in the summary."""
 MAX_HYPOTHESES = 5
 """Maximum number of hypotheses in the summary."""
-MAX_HEAT_COLUMNS = 15
-"""The summary draws the attention weights of sentences up to this length: each source token takes three columns."""
-SHADES = ((0.7, "██"), (0.4, "▓▓"), (0.2, "▒▒"), (0.05, "░░"), (0.0, " ·"))
-"""(weight, characters): a weight is drawn with the characters of the first row whose weight it reaches."""
 NUMBER_WIDTH = 8
 NUM_ATTENDED = 3
 """Number of attended tokens listed for each query."""
@@ -139,22 +135,13 @@ def _numbered(tokens: Sequence[str]) -> Text:
 
 
 def _steps_table(explanation: Explanation, weights: Tensor) -> Table:
-    """Return a table with a row for each decoder step.
-
-    The attention weights (T, S) are drawn as shades under the numbers of the source tokens.
-    """
-    draws_heat = len(explanation.src_ids) <= MAX_HEAT_COLUMNS
-    numbers = "".join(f"{number:2} " for number in range(1, len(explanation.src_ids) + 1))
-    heat = [numbers] if draws_heat else []
-    table = _plain_table("step", "token", "p", *heat, "attends most to", "next most probable", right=("step", "p"))
+    """Return a table with a row for each decoder step. The attention weights are (T, S)."""
+    table = _plain_table("step", "token", "p", "attends most to", "next most probable", right=("step", "p"))
     rows = list(zip(explanation.steps, weights.tolist(), strict=True))
     for number, (step, row) in enumerate(rows[:MAX_STEPS], 1):
         largest = max(range(len(row)), key=row.__getitem__)
         attended = f"{printable(explanation.src_tokens[largest])} {row[largest]:.2f}"
-        cells: list[str | Text] = [str(number), _coloured(step), f"{step.probability:.2f}"]
-        if draws_heat:
-            cells.append(" ".join(next(shade for least, shade in SHADES if weight >= least) for weight in row))
-        table.add_row(*cells, attended, _runner_up(step))
+        table.add_row(str(number), _coloured(step), f"{step.probability:.2f}", attended, _runner_up(step))
     return table
 
 
@@ -236,7 +223,10 @@ def _all_stages(explanation: Explanation, layer: int, head: int, width: int) -> 
     encoder_layer = min(layer, len(model.encoder) - 1)
     decoder_layer = min(layer, len(model.decoder) - 1)
     yield _heading("Source tokens and ids (§5.1)")
-    yield _ids_table(explanation.src_tokens, explanation.src_ids)
+    ids = _plain_table("token", "id", right=("id",))
+    for token, token_id in zip(explanation.src_tokens, explanation.src_ids, strict=True):
+        ids.add_row(printable(token), str(token_id))
+    yield ids
     yield from _matrices(embedding_stages(explanation, "src"), head, width)
     yield _heading(f"Encoder layer {encoder_layer + 1}, head {head + 1}")
     yield from _matrices(encoder_stages(explanation, encoder_layer, head), head, width)
@@ -267,13 +257,6 @@ def _target_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
         *decoder_stages(explanation, layer, head),
         output_stages(explanation)[0],
     ]
-
-
-def _ids_table(tokens: Sequence[str], ids: Sequence[int]) -> Table:
-    table = _plain_table("token", "id", right=("id",))
-    for token, token_id in zip(tokens, ids, strict=True):
-        table.add_row(printable(token), str(token_id))
-    return table
 
 
 def _neighbours_table(explanation: Explanation) -> Table:
@@ -372,8 +355,7 @@ def _step_details(explanation: Explanation, position: int, layer: int, head: int
     yield attended
     top = _plain_table("most probable (§3.4)", "p", "", right=("p",))
     for token_id, token, probability in step.top:
-        chosen = " ← chosen" if token_id == step.id else ""
-        top.add_row(printable(token), f"{probability:.4f}", "█" * round(20 * probability) + chosen)
+        top.add_row(printable(token), f"{probability:.4f}", "← chosen" if token_id == step.id else "")
     yield top
     total = sum(earlier.log_prob for earlier in explanation.steps[: position + 1])
     chosen_line = Text("chosen: ")

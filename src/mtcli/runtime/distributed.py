@@ -40,6 +40,9 @@ STEP_TIMEOUT = timedelta(minutes=10)
 WORK_TIMEOUT = timedelta(hours=24)
 """Timeout of waiting for another rank's work, such as the preparation of the data by rank 0."""
 
+CONNECTION_ERRORS = r"gloo|NCCL|monitoredBarrier|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
+"""In the messages of errors of communication that are plain `RuntimeError`s."""
+
 
 class Group:
     """The ranks of one job. This base class is a group of one process: its methods return their argument."""
@@ -173,23 +176,11 @@ def join(device: torch.device) -> Iterator[Group]:
     try:
         yield _DistributedGroup(device)
     except Exception as error:
-        if _is_communication_error(error):
-            raise RankError(_communication_message(error)) from error
-        raise
+        # Gloo raises a plain `RuntimeError`, so only the message distinguishes its failures from others.
+        is_of_gloo = isinstance(error, RuntimeError) and re.search(CONNECTION_ERRORS, str(error)) is not None
+        if not is_of_gloo and not isinstance(error, dist.DistError):
+            raise
+        timed_out = re.search(r"[Tt]imed? ?out", str(error)) is not None
+        reason = "another rank did not answer in time" if timed_out else "the connection to another rank was closed"
+        raise RankError(f"rank {torchrun.rank()}: {reason}; run the same command again to resume") from error
     dist.destroy_process_group()
-
-
-_CONNECTION_ERRORS = r"gloo|NCCL|monitoredBarrier|[Cc]onnection (closed|reset|refused)|[Bb]roken pipe"
-"""Gloo raises a plain `RuntimeError`, so only the message distinguishes its failures from others."""
-
-
-def _is_communication_error(error: Exception) -> bool:
-    if isinstance(error, dist.DistError):
-        return True
-    return isinstance(error, RuntimeError) and re.search(_CONNECTION_ERRORS, str(error)) is not None
-
-
-def _communication_message(error: Exception) -> str:
-    timed_out = re.search(r"[Tt]imed? ?out", str(error)) is not None
-    reason = "another rank did not answer in time" if timed_out else "the connection to another rank was closed"
-    return f"rank {torchrun.rank()}: {reason}; run the same command again to resume"

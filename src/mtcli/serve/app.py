@@ -1,25 +1,43 @@
-"""The application of `mtcli serve`: its routes and their answers."""
+"""The application of `mtcli serve`: its routes and their answers, and the translated files until their download."""
 
+import asyncio
+import secrets
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from mtcli.serve.bodies import Bodies
-from mtcli.serve.files import file_routes
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import DetectionRequest, RequestLimits, TranslationRequest, read_request
 from mtcli.serve.translation import TranslatedTexts, TranslationService
+from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Translation
+
+KEPT_SECONDS = 1800.0
+"""Time in which a translated file can be downloaded."""
+
+KEPT_BYTES = 2**26
+"""Bytes of all translated files. Above it, the oldest are removed, but never the last one."""
+
+DOWNLOAD_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "no-store",
+}
+"""A translated page comes from a stranger, so a browser saves it and never shows it as a page of this server."""
 
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
@@ -57,7 +75,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
-    app.include_router(file_routes(service, bodies, READ_METHODS))
+    app.include_router(_file_routes(service, bodies))
     app.include_router(_information_routes(service, bodies))
     app.include_router(_page_route([model.shown for model in models]))
     return app
@@ -132,7 +150,9 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     router = APIRouter()
     models = service.models
     targets = models.targets_by_source()
-    names = _names(models.codes)
+    names = {code: english_name(code) for code in models.codes}
+    occurrences = Counter(names.values())
+    names = {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
     @router.api_route("/languages", methods=READ_METHODS)
     async def languages() -> list[dict[str, Any]]:
@@ -154,13 +174,6 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
         return found or [{"language": models.codes[0], "confidence": 0.0}]
 
     return router
-
-
-def _names(codes: Sequence[str]) -> dict[str, str]:
-    """Return the English name of each language code, followed by the code if several codes have the same name."""
-    names = {code: english_name(code) for code in codes}
-    occurrences = Counter(names.values())
-    return {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
 
 def _page_route(shown: Sequence[PageData]) -> APIRouter:
@@ -198,3 +211,75 @@ def _line_answer(line: Translation, warnings: Sequence[str]) -> dict[str, Any]:
         for candidate in line.candidates
     ]
     return {"source": line.source, "candidates": candidates, "warnings": warnings}
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A translated file."""
+
+    name: str
+    content: bytes
+    stored: float
+    """Time in seconds."""
+
+
+@dataclass
+class FileStore:
+    """Translated files, in memory, until they are downloaded or expire."""
+
+    files: dict[str, StoredFile] = field(default_factory=dict)
+    """By a random key, oldest first."""
+
+    def add(self, name: str, content: bytes) -> str:
+        """Keep a file, and return its key."""
+        key = secrets.token_urlsafe(16)
+        self.files[key] = StoredFile(name, content, time.monotonic())
+        self._remove_old()
+        while len(self.files) > 1 and sum(len(file.content) for file in self.files.values()) > KEPT_BYTES:
+            del self.files[next(iter(self.files))]
+        return key
+
+    def find(self, key: str, name: str) -> bytes | None:
+        """Return the content of a file; None: there is none with this key and name."""
+        self._remove_old()
+        file = self.files.get(key)
+        return file.content if file is not None and file.name == name else None
+
+    def _remove_old(self) -> None:
+        oldest = time.monotonic() - KEPT_SECONDS
+        for key in [key for key, file in self.files.items() if file.stored < oldest]:
+            del self.files[key]
+
+
+def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
+    """Return the routes that translate a file and give it back."""
+    router = APIRouter()
+    store = FileStore()
+    free = asyncio.Semaphore(service.limits.files)
+
+    @asynccontextmanager
+    async def one_of_few() -> AsyncIterator[None]:
+        if free.locked():
+            raise HTTPException(503, "too many files are being translated; try again later", {"Retry-After": "10"})
+        async with free:
+            yield
+
+    @router.post("/translate_file")
+    async def translate_file(request: Request) -> dict[str, str]:
+        upload = await read_upload(request, bodies, service.limits)
+        service.check_key(upload.api_key)
+        async with one_of_few():
+            translated = await service.translate_file(request, upload)
+        name = translated_name(upload.name, translated.target)
+        key = store.add(name, translated.content)
+        return {"translatedFileUrl": f"{request.base_url}download_file/{key}/{quote(name, safe='')}"}
+
+    @router.api_route("/download_file/{key}/{name}", methods=READ_METHODS)
+    async def download_file(key: str, name: str) -> Response:
+        content = store.find(key, name)
+        if content is None:
+            raise HTTPException(404, "no such file; a translated file is kept for half an hour at most")
+        headers = {**DOWNLOAD_HEADERS, "Content-Disposition": attachment(name)}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    return router

@@ -118,7 +118,8 @@ async def read_request(request: Request, bodies: Bodies, limits: RequestLimits, 
         if media_type == "application/json":
             return fields.model_validate_json(body)
         if media_type == "application/x-www-form-urlencoded":
-            return fields.model_validate(_form_fields(body))
+            values = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
+            return fields.model_validate({name: each[0] if len(each) == 1 else each for name, each in values.items()})
     except ValidationError as error:
         raise invalid(error) from None
     except ValueError as error:
@@ -131,13 +132,3 @@ def invalid(error: ValidationError) -> HTTPException:
     problem = error.errors()[0]
     field = ".".join(map(str, problem["loc"][:1])) or "the request"
     return HTTPException(400, f"{field}: {problem['msg']}")
-
-
-def _form_fields(body: bytes) -> dict[str, str | list[str]]:
-    """Return the fields of a form. A field that occurs several times is a list.
-
-    Raises:
-        ValueError: The body is not UTF-8, or has too many fields.
-    """
-    fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}

@@ -130,7 +130,9 @@ class _Selection:
         """Yield what the user should know, one line each."""
         codes = self.src, self.tgt
         if any(set(languages) - {code} for languages, code in zip(self.used, codes, strict=True)):
-            read = [f"{_listed(languages)} as {code}" for languages, code in zip(self.used, codes, strict=True)]
+            read = []
+            for languages, code in zip(self.used, codes, strict=True):
+                read.append(f"{', '.join(map(repr, languages))} as {code}")
             yield f"read {' and '.join(read)}"
         if self.incomplete:
             yield f"{counted(self.incomplete, 'unit')} without both {self.src} and {self.tgt}: not pairs, not read"
@@ -184,10 +186,6 @@ def _fit(language: str, code: str, other: str) -> Literal["exact", "near", "no"]
         return "exact"
     is_near = base(language) is not None and base(language) == base(code) and not same(language, other)
     return "near" if is_near else "no"
-
-
-def _listed(languages: Iterable[str]) -> str:
-    return ", ".join(map(repr, languages))
 
 
 def _replacing(file: BinaryIO, counts: Counts) -> BinaryIO:
