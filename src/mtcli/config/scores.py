@@ -44,10 +44,12 @@ SELECTION_NAMES = METRIC_NAMES | {
     "combined": "BLEU, chrF and validation loss together",
 }
 
-POINTS_PER_NAT = 20.0
-"""Points of BLEU and chrF that count as much as one nat per token of the loss, in `combined_score`.
+BLEU_WEIGHT = 0.25
+LOSS_WEIGHT = 5.0
+"""Weights of BLEU and of the loss (nats per token) in `combined_score`, where chrF has 1.
 
-While a model learns, the loss falls by one nat where BLEU and chrF rise by 13 to 18 points each (Multi30K, Tatoeba).
+BLEU depends more than chrF on the pairs that are scored. The loss rises while an overfitting model still translates
+better, so its weight is small. See docs/results.md, "Choosing the checkpoint".
 """
 
 FEW_VALIDATION_PAIRS = 30
@@ -72,7 +74,7 @@ def combined_score(bleu: float, chrf: float, loss: float) -> float:
         chrf: chrF, 0 to 100.
         loss: Negative log-likelihood in nats per target token.
     """
-    return bleu + chrf - POINTS_PER_NAT * loss
+    return BLEU_WEIGHT * bleu + chrf - LOSS_WEIGHT * loss
 
 
 def bleu_tokenizer(language: str) -> str:
