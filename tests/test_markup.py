@@ -255,7 +255,7 @@ def test_marks_are_placed_in_quadratic_time(part: str, is_linked: bool) -> None:
     links = diagonal_links(marked.text, marked.text) if is_linked else ()
     layout = Layout(marked.text, marked.text, links)
     words = layout.tgt_words = CountingList(layout.tgt_words)
-    layout.place(marked.root, (0, len(marked.text)))
+    list(layout.with_marks(marked.root, (0, len(marked.text))))
     assert 0 < words.num_reads < 10 * num_marks**2
 
 

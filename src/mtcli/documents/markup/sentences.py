@@ -1,6 +1,6 @@
 """Translate sentences with inline markup and placeholders. What is protected is never lost, added or changed.
 
-The model translates text without tags. The word alignment of the translation says where the tags go, see `reinsertion`.
+The model translates text without tags. The word alignment of the translation says where the tags go, see `placement`.
 A model trained with `text.placeholders` is given its placeholder tokens. For others, placeholders stay in the text
 first, because most models copy them. Where one is lost, the sentence is translated again without any, and they are put
 in like tags. Every result is checked.
@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
 from mtcli.documents.markup.marks import Mark, is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
-from mtcli.documents.markup.reinsertion import reinsert
+from mtcli.documents.markup.placement import reinsert
 from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
