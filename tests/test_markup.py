@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toy import toy
 
 from mtcli.documents.markup.inline import Inline, Tag
-from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
+from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup.placement import Layout
 from mtcli.documents.markup.sentences import translate_inline
 from mtcli.documents.markup.word_map import diagonal_links
@@ -260,8 +260,8 @@ def test_marks_are_placed_in_quadratic_time(part: str, is_linked: bool) -> None:
 
 
 def test_a_line_break_that_is_a_reference_is_no_word() -> None:
-    assert not Mark(Tag("&#13;&#10;"), "point").is_content
-    assert Mark(Tag("<code>x</code>"), "point").is_content
+    assert not Tag("&#13;&#10;").is_content
+    assert Tag("<code>x</code>").is_content
 
 
 def test_a_model_with_placeholder_tokens_is_given_them() -> None:

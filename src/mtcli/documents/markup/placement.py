@@ -7,8 +7,8 @@ the source lie in the same span of the translation, and never overlap, so tags s
 
 from collections.abc import Iterator, Sequence
 
-from mtcli.documents.markup.inline import Tag
-from mtcli.documents.markup.marks import CLOSING, OPENING, Mark, Marked, Node
+from mtcli.documents.markup.inline import ProtectedText, Tag, unprotected
+from mtcli.documents.markup.marks import CLOSING, OPENING, Marked, Node
 from mtcli.documents.markup.word_map import WordMap
 from mtcli.documents.markup.wrapping import unspaced_at_start
 from mtcli.text.placeholders import Span
@@ -58,16 +58,16 @@ class Layout(WordMap):
                 follows_point_and_space = previous is not None and previous.space_after and not text
                 if space_before or follows_point_and_space:
                     yield " "
-                yield node.opened.part
+                yield unprotected(node.opened)
                 if space_after:
                     yield " "
                 previous = None if space_after else node
             else:
                 if node.opened is not None:
-                    yield node.opened.part
+                    yield unprotected(node.opened)
                 yield from self.with_marks(node, span)
                 if node.closed is not None:
-                    yield node.closed.part
+                    yield unprotected(node.closed)
                 previous = None
             position = max(position, span[1])
             if node.is_joint and self.translation[position : position + 1] == " ":
@@ -262,7 +262,7 @@ class Layout(WordMap):
         after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
         space_before, space_after = self._spaces_around(node)
         is_between_words = space_before == space_after and not self._is_within_word(node)
-        if is_between_words and node.opened is not None and isinstance(node.opened.part, Tag):
+        if is_between_words and node.opened is not None and not isinstance(node.opened, ProtectedText):
             return self._split_at(node.start, interval)
         is_glued_to_next = space_before and not space_after and self.source[node.start : node.start + 1] not in CLOSING
         first, second = (after, before[::-1]) if is_glued_to_next else (before[::-1], after)
@@ -373,9 +373,9 @@ def _len_of_tail(text: str, signs: str) -> int:
     return (len(text) - len(text.rstrip(signs))) % len(text)
 
 
-def _spaces_of_point(node: Node, mark: Mark, translation: str, at: int) -> tuple[bool, bool]:
+def _spaces_of_point(node: Node, mark: Tag, translation: str, at: int) -> tuple[bool, bool]:
     """Return True for each side of a point where it needs a space beside its neighbor in the text."""
-    is_text = not mark.is_tag
+    is_text = not mark.is_markup
     last = translation[at - 1 : at] if at else ""
     following = translation[at : at + 1]
     return (
