@@ -17,7 +17,7 @@ from mtcli.documents import pipeline, segmentation
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.registry import PACKAGES, is_document, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
-from mtcli.documents.markup.marks import Mark, pieces_of
+from mtcli.documents.markup.marks import pieces_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
@@ -228,7 +228,7 @@ def test_few_marks_are_placed_together(mark: str) -> None:
     sentence: Inline = (f"{mark}x" * 5, BOLD, f"{mark}x" * 2 * segmentation.MAX_MARKS, END)
     parts = split_marks(sentence)
     assert merged(piece for part in parts for piece in part) == sentence
-    num_marks = [sum(isinstance(piece, Mark) for piece in pieces_of(part)) for part in parts]
+    num_marks = [sum(isinstance(piece, Tag) for piece in pieces_of(part)) for part in parts]
     assert num_marks == [segmentation.MAX_MARKS, segmentation.MAX_MARKS, 7]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.documents.markup.inline import Inline, Tag
-from mtcli.documents.markup.marks import Mark, is_faithful, mark_up, pieces_of, shape_of
+from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup.placement import Layout
 from mtcli.documents.markup.sentences import translate_inline
 from mtcli.documents.markup.word_map import diagonal_links
@@ -255,13 +255,13 @@ def test_marks_are_placed_in_quadratic_time(part: str, is_linked: bool) -> None:
     links = diagonal_links(marked.text, marked.text) if is_linked else ()
     layout = Layout(marked.text, marked.text, links)
     words = layout.tgt_words = CountingList(layout.tgt_words)
-    layout.place(marked.root, (0, len(marked.text)))
+    list(layout.with_marks(marked.root, (0, len(marked.text))))
     assert 0 < words.num_reads < 10 * num_marks**2
 
 
 def test_a_line_break_that_is_a_reference_is_no_word() -> None:
-    assert not Mark(Tag("&#13;&#10;"), "point").is_content
-    assert Mark(Tag("<code>x</code>"), "point").is_content
+    assert not Tag("&#13;&#10;").is_content
+    assert Tag("<code>x</code>").is_content
 
 
 def test_a_model_with_placeholder_tokens_is_given_them() -> None:

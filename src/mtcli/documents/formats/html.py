@@ -13,7 +13,15 @@ from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of, unescape
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.html_tokens import EMPTY, INLINE, NOT_TRANSLATED, RAW_CONTENT, Attribute, Token, tokenize
+from mtcli.documents.formats.html_tokens import (
+    EMPTY,
+    INLINE,
+    NOT_TRANSLATED,
+    RAW_CONTENT,
+    Attribute,
+    HtmlToken,
+    tokenize,
+)
 from mtcli.documents.formats.items import Item, make_span, text_items
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
@@ -131,7 +139,7 @@ def html_structure(text: str, *, is_xhtml: bool = False) -> int:
     return digest.value
 
 
-def tag_structure(text: str, token: Token) -> tuple[str, ...]:
+def tag_structure(text: str, token: HtmlToken) -> tuple[str, ...]:
     """Return the name of a tag and its attributes, without the values that are translated."""
     shown = _shown_attributes(text, token)
     values = [
@@ -195,7 +203,7 @@ class _Reader:
                     ends[start] = token.start
         return ends
 
-    def _read(self, token: Token) -> Token | None:
+    def _read(self, token: HtmlToken) -> HtmlToken | None:
         """Read a token, or an element that is not translated. Return the next token."""
         if token.kind == "text" or (token.kind == "raw" and token.name == "title"):
             for item in self._text_items(token.start, token.end):
@@ -220,7 +228,7 @@ class _Reader:
             raise DataError(f"{self.name}, line {line}: {problem}; divide it with <p>")
         self._items.append(item)
 
-    def _tag(self, token: Token) -> None:
+    def _tag(self, token: HtmlToken) -> None:
         attribute_spans = list(self._attribute_spans(token))
         item = Item(token.start, token.end, self._kind_of(token), name=token.name, has_spans=bool(attribute_spans))
         if _is_inline(token.name):
@@ -239,7 +247,7 @@ class _Reader:
                 self._items.pop()
             self._end_block()
 
-    def _kind_of(self, token: Token) -> Literal["open", "close", "point"]:
+    def _kind_of(self, token: HtmlToken) -> Literal["open", "close", "point"]:
         """Return the kind of an inline tag."""
         if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
             return "point"
@@ -268,10 +276,10 @@ class _Reader:
         for item in text_items(self.text, start, end):
             yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
 
-    def _is_skipped(self, token: Token) -> bool:
+    def _is_skipped(self, token: HtmlToken) -> bool:
         return token.name in NOT_TRANSLATED or self._is_protected(token)
 
-    def _is_protected(self, token: Token) -> bool:
+    def _is_protected(self, token: HtmlToken) -> bool:
         """Return True if the page says that an element is not translated."""
         if not token.attributes:
             return False
@@ -279,7 +287,7 @@ class _Reader:
             return True
         return "notranslate" in self._value(token, "class").split()
 
-    def _skip(self, token: Token) -> Token | None:
+    def _skip(self, token: HtmlToken) -> HtmlToken | None:
         """Omit an element that is not translated. Return the token after it."""
         attribute_spans = [] if self._is_protected(token) else list(self._attribute_spans(token))
         end = self._end_of_skipped.get(token.start)
@@ -300,7 +308,7 @@ class _Reader:
         self.spans.extend(attribute_spans)
         return following
 
-    def _end_of_unclosed(self, token: Token) -> int | None:
+    def _end_of_unclosed(self, token: HtmlToken) -> int | None:
         """Return where the last token of an element without an end tag may begin. None: the next block ends it."""
         if token.kind == "empty":
             return token.start
@@ -310,7 +318,7 @@ class _Reader:
             return token.start
         return None
 
-    def _is_within(self, token: Token, end: int | None) -> bool:
+    def _is_within(self, token: HtmlToken, end: int | None) -> bool:
         """Return True if a token belongs to a skipped element, whose last token begins at `end`."""
         return _is_inline(token.name) if end is None else token.start <= end
 
@@ -326,7 +334,7 @@ class _Reader:
         if span:
             self.spans.append(span)
 
-    def _attribute_spans(self, token: Token) -> Iterator[Span]:
+    def _attribute_spans(self, token: HtmlToken) -> Iterator[Span]:
         """Yield the attributes of a tag that are text for readers."""
         if not token.attributes:
             return
@@ -364,11 +372,11 @@ class _Reader:
                 start = line_break.end()
         yield start, attribute.end
 
-    def _value(self, token: Token, name: str) -> str:
+    def _value(self, token: HtmlToken, name: str) -> str:
         return _value(self.text, token, name)
 
 
-def _shown_attributes(text: str, token: Token) -> Sequence[str]:
+def _shown_attributes(text: str, token: HtmlToken) -> Sequence[str]:
     """Return the names of the attributes of a tag that are text for readers."""
     if token.name == "meta":
         described = _value(text, token, "name") or _value(text, token, "property")
@@ -382,7 +390,7 @@ def _shown_attributes(text: str, token: Token) -> Sequence[str]:
     return SHOWN_ATTRIBUTES
 
 
-def _value(text: str, token: Token, name: str) -> str:
+def _value(text: str, token: HtmlToken, name: str) -> str:
     attribute = (token.attributes or {}).get(name)
     return unescape(text[attribute.start : attribute.end]) if attribute else ""
 

@@ -23,7 +23,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class HtmlToken:
     """A part of the file. Together, the tokens are the whole file."""
 
     kind: Literal["text", "raw", "start", "empty", "end", "other"]
@@ -124,7 +124,7 @@ an end is text, which it is in browsers.
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
 
 
-def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
+def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[HtmlToken]:
     """Yield the tokens of HTML, a whole page or a part of one.
 
     Args:
@@ -146,7 +146,7 @@ def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
             place += 1
             continue
         if begin < place:
-            yield Token("text", begin, place)
+            yield HtmlToken("text", begin, place)
         if (is_xhtml or is_foreign) and token.kind == "start" and text.endswith("/>", token.start, token.end):
             token = replace(token, kind="empty")
         if token.name in FOREIGN:
@@ -158,26 +158,26 @@ def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[Token]:
         if token.kind == "start" and token.name in RAW_CONTENT:
             place = _end_of_content(text, place, token.name)
             if token.end < place:
-                yield Token("raw", token.end, place, token.name)
+                yield HtmlToken("raw", token.end, place, token.name)
         begin = place
     if begin < len(text):
-        yield Token("text", begin, len(text))
+        yield HtmlToken("text", begin, len(text))
 
 
-def _markup(text: str, place: int) -> Token | None:
+def _markup(text: str, place: int) -> HtmlToken | None:
     """Return the token that begins with the `<` at a place; None if it is a character of the text."""
     tag = _TAG_NAME.match(text, place)
     if tag:
         return _tag(text, tag)
     if text.startswith("<!--", place):
-        return Token("other", place, _end_of_comment(text, place))
+        return HtmlToken("other", place, _end_of_comment(text, place))
     for opening, closing in _SPECIAL:
         if text.startswith(opening, place):
             found = text.find(closing, place + len(opening))
-            return Token("other", place, len(text) if found < 0 else found + len(closing))
+            return HtmlToken("other", place, len(text) if found < 0 else found + len(closing))
     if text.startswith("</", place) and place + 2 < len(text):
         found = text.find(">", place)
-        return Token("other", place, len(text) if found < 0 else found + 1)
+        return HtmlToken("other", place, len(text) if found < 0 else found + 1)
     return None
 
 
@@ -188,12 +188,12 @@ def _end_of_comment(text: str, place: int) -> int:
     return found.end() if found else len(text)
 
 
-def _tag(text: str, tag: re.Match[str]) -> Token:
+def _tag(text: str, tag: re.Match[str]) -> HtmlToken:
     """Return a tag with its attributes. What follows a tag that the file does not finish belongs to it."""
     kind: Literal["start", "end", "other"] = "end" if tag[1] else "start"
     name = tag[2].lower()
     if text.startswith(">", tag.end()):
-        return Token(kind, tag.start(), tag.end() + 1, name)
+        return HtmlToken(kind, tag.start(), tag.end() + 1, name)
     attributes: dict[str, Attribute] = {}
     place = tag.end()
     end = len(text)
@@ -213,7 +213,7 @@ def _tag(text: str, tag: re.Match[str]) -> Token:
             value = Attribute(attribute.start(form), attribute.end(form), _QUOTES[form])
             attributes.setdefault(attribute[1].lower(), value)
     finished = text.endswith(">", place, end)
-    return Token(kind if finished else "other", tag.start(), end, name, attributes or None)
+    return HtmlToken(kind if finished else "other", tag.start(), end, name, attributes or None)
 
 
 def _end_of_content(text: str, place: int, name: str) -> int:

@@ -9,7 +9,7 @@ from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import Inner, indentation, inside, outside, tag_name
+from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 
@@ -93,12 +93,12 @@ def _insert(text: str, source: Element, segment: Element, code: str, content: st
     return [Edit(place, place, indentation(text, source.start) + variant)]
 
 
-def _classify(element: Element) -> Inner:
+def _classify(element: Element) -> InlineRole:
     """Return the role of an inline element of TMX."""
     if element.name == "hi":
-        return Inner("pair")
+        return InlineRole("pair")
     if element.name == "bpt":
-        return Inner("open", element.attributes.get("i", ""))
+        return InlineRole("open", element.attributes.get("i", ""))
     if element.name == "ept":
-        return Inner("close", element.attributes.get("i", ""))
-    return Inner("point", word=True)
+        return InlineRole("close", element.attributes.get("i", ""))
+    return InlineRole("point", word=True)

@@ -22,7 +22,7 @@ from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import Inner, indentation, inside, is_empty_tag, outside, tag_name
+from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
@@ -181,14 +181,14 @@ def _with_attribute(start_tag: str, name: str, value: str) -> str:
     return f'{opening} {name}="{value}"{start_tag[len(opening) :]}'
 
 
-def _classify(element: Element) -> Inner:
+def _classify(element: Element) -> InlineRole:
     """Return the role of an inline element of XLIFF."""
     attributes = element.attributes
     protected = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
     if element.name in _PAIRS and not protected:
-        return Inner("pair")
+        return InlineRole("pair")
     if element.name in _OPENING:
-        return Inner("open", attributes.get("rid") or attributes.get("id", ""))
+        return InlineRole("open", attributes.get("rid") or attributes.get("id", ""))
     if element.name in _CLOSING:
-        return Inner("close", attributes.get("startRef") or attributes.get("rid") or attributes.get("id", ""))
-    return Inner("point", word=True)
+        return InlineRole("close", attributes.get("startRef") or attributes.get("rid") or attributes.get("id", ""))
+    return InlineRole("point", word=True)

@@ -20,10 +20,10 @@ _KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
 
 
 @dataclass(frozen=True, slots=True)
-class Inner:
+class InlineRole:
     """What an element in the text of a segment is."""
 
-    role: Literal["pair", "open", "close", "point"]
+    kind: Literal["pair", "open", "close", "point"]
     """A pair of tags around text, one of two elements that belong together, or markup without a partner."""
     name: str = ""
     """The same for two elements that belong together."""
@@ -31,7 +31,7 @@ class Inner:
     """See `Item`."""
 
 
-Classify = Callable[[Element], Inner]
+Classify = Callable[[Element], InlineRole]
 """Returns the role of an inline element."""
 
 
@@ -101,15 +101,15 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
     for child in element.elements():
         yield from _text_items(text, place, child.start, keep)
         place = outside(text, child)[1]
-        inner = classify(child)
-        if inner.role == "pair" and not is_empty_tag(text, child):
+        role = classify(child)
+        if role.kind == "pair" and not is_empty_tag(text, child):
             start, close = inside(text, child)
             yield Item(child.start, start, "open", name=f"pair {child.start}")
             yield from _content_items(text, child, classify, keep)
             yield Item(close, place, "close", name=f"pair {child.start}")
         else:
-            kind = "point" if inner.role == "pair" else inner.role
-            yield Item(child.start, place, kind, name=inner.name, word=inner.word)
+            kind = "point" if role.kind == "pair" else role.kind
+            yield Item(child.start, place, kind, name=role.name, word=role.word)
     yield from _text_items(text, place, end, keep)
 
 

@@ -1,9 +1,12 @@
 """Text with inline markup, as the readers of file formats give it and their writers take it back."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
+
+_MARKUP = re.compile(r"<[^<>]*>|&#\w+;")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,37 @@ class Tag:
     kind: Literal["open", "close", "point"] = "point"
     """An opening tag, a closing tag, or markup without a partner."""
     text: str = ""
-    """The character that a reference such as `&ndash;` stands for."""
+    """The character that a reference such as `&ndash;` stands for, or those of joined ones, see `is_joined`."""
+
+    @property
+    def is_joined(self) -> bool:
+        """It is protected text with references in it, see `marks.join_references`."""
+        return len(self.text) > 1
+
+    @property
+    def is_markup(self) -> bool:
+        """It is markup, also if that is protected text."""
+        return not self.is_joined
+
+    @property
+    def is_content(self) -> bool:
+        """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
+        if self.kind != "point" or len(self.text) == 1:
+            return False
+        return not self.is_markup or any(map(str.isalnum, _MARKUP.sub("", self.raw)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedText(Tag):
+    """Text that a translation must have as it is. While a sentence is translated, it is a tag."""
+
+    name: str = ""
+    """The name of markup that is written as text, such as `b`; its partner has the same name."""
+
+    @property
+    def is_markup(self) -> bool:
+        """See `Tag.is_markup`."""
+        return self.name != ""
 
 
 Inline = tuple[str | Tag, ...]
@@ -30,6 +63,11 @@ def text_of(segment: Inline) -> str:
 def text_with_references(segment: Inline) -> str:
     """Return the text of a segment, with the characters of references that are tags, such as `&ndash;`."""
     return "".join(part.text if isinstance(part, Tag) else part for part in segment)
+
+
+def unprotected(part: str | Tag) -> str | Tag:
+    """Return a part with protected text as text again."""
+    return part.raw if isinstance(part, ProtectedText) else part
 
 
 def merged(parts: Iterable[str | Tag]) -> Inline:

@@ -1,12 +1,12 @@
-"""Sentences with markup: their text without it, and the tree that its tags form."""
+"""Sentences with markup: their text, and the tree of their *marks*, which are tags and protected texts."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import Literal
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
+from mtcli.documents.markup.inline import Inline, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
 
@@ -29,46 +29,6 @@ CLOSING = ".,;:!?…)]}»”’\"'、。，；：！？）」』"
 """Signs that belong to the word before them."""
 OPENING = "([{«„“‘‚¿¡\"'（「『"
 """Signs that belong to the word after them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Mark:
-    """A tag, or a protected span of the text: what the translation must have exactly once."""
-
-    part: Tag | str
-    kind: Kind
-    name: str = ""
-    """The name of a tag that is written as text; its partner has the same name."""
-
-    @property
-    def raw(self) -> str:
-        """The mark as text."""
-        return self.part.raw if isinstance(self.part, Tag) else self.part
-
-    @property
-    def shown(self) -> str:
-        """The characters of references: as text for the model, and for finding sentences."""
-        return self.part.text if isinstance(self.part, Tag) else ""
-
-    @property
-    def is_joined(self) -> bool:
-        """It is protected text with references in it, see `join_references`."""
-        return len(self.shown) > 1
-
-    @property
-    def is_tag(self) -> bool:
-        """It is a tag, also one that is written as text."""
-        return (isinstance(self.part, Tag) and not self.is_joined) or bool(self.name)
-
-    @property
-    def is_content(self) -> bool:
-        """It stands for words: a placeholder, or a point such as `<code>x</code>`."""
-        if self.kind != "point" or len(self.shown) == 1:
-            return False
-        return not self.is_tag or any(map(str.isalnum, re.sub(r"<[^<>]*>|&#\w+;", "", self.raw)))
-
-
-Piece = str | Mark
 
 
 def join_references(sentence: Inline, *, decimals: bool = False) -> Inline:
@@ -105,61 +65,61 @@ def _with_joined_references(parts: Inline, *, decimals: bool) -> list[str | Tag]
     return [*joined, *units[end:]]
 
 
-def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[Piece]:
+def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
     """Split a sentence into text and marks. For `decimals`, see `placeholders.find_protected`."""
     if len(sentence) == 1 and isinstance(sentence[0], str) and not find_protected(sentence[0], decimals=decimals):
         return [sentence[0]] if sentence[0] else []
-    pieces: list[Piece] = []
+    pieces: list[str | Tag] = []
     for part in merged(sentence):
         if isinstance(part, Tag):
-            pieces.append(Mark(part, part.kind))
+            pieces.append(part)
             continue
         end = 0
         for start, next_end in find_protected(part, decimals=decimals):
             if start > end:
                 pieces.append(part[end:start])
-            pieces.append(_mark_of_text(part[start:next_end]))
+            pieces.append(_protected(part[start:next_end]))
             end = next_end
         if end < len(part):
             pieces.append(part[end:])
     return _with_unpaired_text_as_points(pieces)
 
 
-def with_joined_neighbors(pieces: Sequence[Piece]) -> list[Piece]:
+def with_joined_neighbors(pieces: Sequence[str | Tag]) -> list[str | Tag]:
     """Return pieces in which protected text without spaces between is one mark, such as `%d%%` and `%H:%M`."""
-    joined: list[Piece] = []
+    joined: list[str | Tag] = []
     for piece in pieces:
         start = len(joined) - (2 if joined and _is_sign(joined[-1]) else 1)
         if start >= 0 and _is_placeholder(piece) and _is_placeholder(joined[start]):
             parts = [*joined[start:], piece]
-            text = "".join(part.raw if isinstance(part, Mark) else part for part in parts)
-            joined[start:] = [Mark(text, "point")]
+            text = "".join(part.raw if isinstance(part, Tag) else part for part in parts)
+            joined[start:] = [ProtectedText(text)]
         else:
             joined.append(piece)
     return joined
 
 
-def _is_placeholder(piece: Piece) -> bool:
+def _is_placeholder(piece: str | Tag) -> bool:
     """Return True for protected text that is no tag."""
-    return isinstance(piece, Mark) and isinstance(piece.part, str) and not piece.name
+    return isinstance(piece, ProtectedText) and not piece.is_markup
 
 
-def _is_sign(piece: Piece) -> bool:
+def _is_sign(piece: str | Tag) -> bool:
     """Return True for punctuation without spaces."""
     return isinstance(piece, str) and not any(character.isalnum() or character.isspace() for character in piece)
 
 
-def _mark_of_text(text: str) -> Mark:
+def _protected(text: str) -> ProtectedText:
     tag = _TAG_NAME.fullmatch(text)
     if tag is None:
-        return Mark(text, "point")
+        return ProtectedText(text)
     name = tag["name"].lower()
     if tag["empty"]:
-        return Mark(text, "point", name)
-    return Mark(text, "close" if tag["slash"] else "open", name)
+        return ProtectedText(text, name=name)
+    return ProtectedText(text, "close" if tag["slash"] else "open", name=name)
 
 
-def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
+def _with_unpaired_text_as_points(pieces: Sequence[str | Tag]) -> list[str | Tag]:
     """Turn tags that are written as text and have no partner into points: a literal `<br>` needs none.
 
     So are tags inside of `MAX_DEPTH` others, as no text has them.
@@ -171,11 +131,11 @@ def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
         if isinstance(piece, str) or piece.kind == "point":
             continue
         if piece.kind == "open":
-            if len(stack) >= MAX_DEPTH and not isinstance(piece.part, Tag):
+            if len(stack) >= MAX_DEPTH and isinstance(piece, ProtectedText):
                 unpaired.append(index)
             else:
                 stack.append(index)
-        elif isinstance(piece.part, Tag):
+        elif not isinstance(piece, ProtectedText):
             while stack and _name_at(pieces, stack[-1]):
                 unpaired.append(stack.pop())
             if stack:
@@ -193,25 +153,25 @@ def _with_unpaired_text_as_points(pieces: Sequence[Piece]) -> list[Piece]:
     unpaired += [index for index in stack if _name_at(pieces, index)]
     for index in unpaired:
         piece = found[index]
-        assert isinstance(piece, Mark)
-        found[index] = Mark(piece.part, "point", piece.name)
+        assert isinstance(piece, ProtectedText)
+        found[index] = replace(piece, kind="point")
     return found
 
 
-def _name_at(pieces: Sequence[Piece], index: int) -> str:
+def _name_at(pieces: Sequence[str | Tag], index: int) -> str:
     piece = pieces[index]
-    return piece.name if isinstance(piece, Mark) else ""
+    return piece.name if isinstance(piece, ProtectedText) else ""
 
 
 @dataclass(eq=False)
 class Node:
     """A span between two tags, or a point. A span may begin or end in a neighboring sentence."""
 
-    opened: Mark | None
+    opened: Tag | None
     """The mark at its beginning, or the point itself. None: the span begins in a sentence before this one."""
     start: int
     """Offset in the text of the sentence."""
-    closed: Mark | None = None
+    closed: Tag | None = None
     """The mark at its end. None: the span ends in a later sentence, or is a point."""
     end: int = 0
     children: list["Node"] = field(default_factory=list)
@@ -232,14 +192,14 @@ class Node:
 class Marked:
     """The core of a sentence: its text, and the tree of its marks, with what stands before and after it."""
 
-    before: list[Piece]
+    before: list[str | Tag]
     text: str
     """One line without marks, except for the protected spans that the model is given."""
     root: Node
-    after: list[Piece]
+    after: list[str | Tag]
 
 
-def mark_up(pieces: Sequence[Piece], written: Mapping[int, str]) -> Marked:
+def mark_up(pieces: Sequence[str | Tag], written: Mapping[int, str]) -> Marked:
     """Separate the text of a sentence from its marks.
 
     White space, points and pairs of tags around the whole text stay outside of it, and so do signs after a point that
@@ -285,15 +245,15 @@ def _mark_up_text(text: str) -> Marked:
     return Marked(["", before], line, Node(None, 0, end=len(line)), [after])
 
 
-def _signs_after_content(before: Piece, piece: Piece) -> str:
+def _signs_after_content(before: str | Tag, piece: str | Tag) -> str:
     """Return the signs that a text after a point begins with, if the point stands for words."""
-    if isinstance(piece, Mark) or not isinstance(before, Mark) or not before.is_content:
+    if isinstance(piece, Tag) or not isinstance(before, Tag) or not before.is_content:
         return ""
     found = _SEPARATE_SIGNS.match(piece)
     return found[0] if found else ""
 
 
-def _first_text(pieces: Sequence[Piece], kind: Kind) -> str:
+def _first_text(pieces: Sequence[str | Tag], kind: Kind) -> str:
     """Return the first text if only tags of one kind are before it, otherwise an empty text."""
     for piece in pieces:
         if isinstance(piece, str):
@@ -303,12 +263,12 @@ def _first_text(pieces: Sequence[Piece], kind: Kind) -> str:
     return ""
 
 
-def _text_of(piece: Piece) -> str:
+def _text_of(piece: str | Tag) -> str:
     """Return the text of a piece where spaces around it count; a tag has none."""
-    return piece if isinstance(piece, str) else "" if piece.is_tag else piece.raw
+    return piece if isinstance(piece, str) else "" if piece.is_markup else piece.raw
 
 
-def _core(pieces: Sequence[Piece]) -> tuple[int, int]:
+def _core(pieces: Sequence[str | Tag]) -> tuple[int, int]:
     """Return the range of pieces without those around the text that need not be moved with words."""
     partners = partners_of(pieces)
     first, last = 0, len(pieces)
@@ -322,7 +282,7 @@ def _core(pieces: Sequence[Piece]) -> tuple[int, int]:
             first = partners[first] + 1
         elif _has_no_text(pieces, partners.get(last - 1), last - 1):
             last = partners[last - 1]
-        elif isinstance(head, Mark) and partners.get(first) == last - 1:
+        elif isinstance(head, Tag) and partners.get(first) == last - 1:
             first += 1
             last -= 1
         else:
@@ -330,27 +290,27 @@ def _core(pieces: Sequence[Piece]) -> tuple[int, int]:
     return first, last
 
 
-def _has_no_text(pieces: Sequence[Piece], opened: int | None, closed: int | None) -> bool:
+def _has_no_text(pieces: Sequence[str | Tag], opened: int | None, closed: int | None) -> bool:
     """Return True for a pair of tags without words, such as `<i class="icon"></i>` and `<a><img></a>`."""
     if opened is None or closed is None:
         return False
     return all(
-        _is_outside(piece) or (isinstance(piece, Mark) and piece.kind != "point") for piece in pieces[opened:closed]
+        _is_outside(piece) or (isinstance(piece, Tag) and piece.kind != "point") for piece in pieces[opened:closed]
     )
 
 
-def _is_outside(piece: Piece) -> bool:
+def _is_outside(piece: str | Tag) -> bool:
     """Return True for white space, and for a point with no place in the grammar of a sentence."""
     if isinstance(piece, str):
         return not piece.strip()
-    return piece.kind == "point" and (piece.is_tag or not any(map(str.isalnum, piece.raw)))
+    return piece.kind == "point" and (piece.is_markup or not any(map(str.isalnum, piece.raw)))
 
 
-def _is_alone(piece: Piece, partner: int | None, kind: Kind) -> bool:
-    return isinstance(piece, Mark) and piece.kind == kind and partner is None
+def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:
+    return isinstance(piece, Tag) and piece.kind == kind and partner is None
 
 
-def partners_of(pieces: Sequence[Piece]) -> dict[int, int]:
+def partners_of(pieces: Sequence[str | Tag]) -> dict[int, int]:
     """Return the index of the partner of each tag that has one in the sentence."""
     partners: dict[int, int] = {}
     stack: list[int] = []
@@ -403,7 +363,7 @@ class _Builder:
                 last.is_joint = not (is_unspaced or _WORD_BREAK.match(markup))
             self.text += " " if last.is_joint else ""
 
-    def add_mark(self, mark: Mark, next_text: str) -> None:
+    def add_mark(self, mark: Tag, next_text: str) -> None:
         """Add a mark that is followed by some text."""
         here = len(self.text)
         parent = self.stack[-1]
@@ -472,14 +432,14 @@ def shape_of(sentence: Inline) -> Shape:
     """Return how the tags of a sentence are nested. Neighbors may change places, as words do."""
     builder = _Builder()
     for piece in pieces_of(sentence):
-        if isinstance(piece, Mark) and (piece.is_tag or piece.is_joined):
+        if isinstance(piece, Tag) and (piece.is_markup or piece.is_joined):
             builder.add_mark(piece, "")
     return _shape(builder.root)
 
 
 def _statements(sentence: Inline) -> list[str]:
     """Return the marks that must keep their order: statements such as `{% if x %}`, and the variables beside them."""
-    marks = [piece.raw for piece in pieces_of(sentence) if isinstance(piece, Mark)]
+    marks = [piece.raw for piece in pieces_of(sentence) if isinstance(piece, Tag)]
     if not any(map(is_statement, marks)):
         return []
     return [mark for mark in marks if is_statement(mark) or mark.startswith("{{")]

@@ -1,18 +1,18 @@
-"""Where the spans and points of a source go in its translation.
+"""Put the marks of a sentence into its translation.
 
 A span covers the target words that are linked with its source words. Where these are not next to each other, it covers
 the run of words with the best balance: words of the span count for it, others against it. Spans that lie in one span of
 the source lie in the same span of the translation, and never overlap, so tags stay nested.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from mtcli.documents.markup.inline import Tag
-from mtcli.documents.markup.marks import CLOSING, OPENING, Node
+from mtcli.documents.markup.inline import ProtectedText, Tag, unprotected
+from mtcli.documents.markup.marks import CLOSING, OPENING, Marked, Node
 from mtcli.documents.markup.word_map import WordMap
 from mtcli.documents.markup.wrapping import unspaced_at_start
 from mtcli.text.placeholders import Span
+from mtcli.translate.translation import Links
 
 OWN_WORD = 1.0
 """What a word of a span adds to the score of a run of words."""
@@ -31,24 +31,54 @@ _ONLY_CLOSING = "".join(sign for sign in CLOSING if sign not in OPENING)
 """Without quotation marks that also open."""
 
 
-@dataclass
-class Placed:
-    """A node with its place in the translation."""
+def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:
+    """Return a translation with the marks of its source.
 
-    node: Node
-    span: Span
-    children: list["Placed"]
+    Args:
+        marked: The source.
+        translation: The translation of `marked.text`, one line.
+        links: The word alignment of the two texts.
+    """
+    layout = Layout(marked.text, translation, links)
+    return list(layout.with_marks(marked.root, (0, len(translation))))
 
 
 class Layout(WordMap):
     """Where spans and points go."""
 
-    def place(self, parent: Node, interval: Span) -> Placed:
-        """Place a node and everything inside it, in an interval of the translation."""
+    def with_marks(self, parent: Node, interval: Span) -> Iterator[str | Tag]:
+        """Yield an interval of the translation with the marks inside of a node, without its own."""
+        position, end = interval
+        previous: Node | None = None  # the point that ends here, without a space after it
+        for span, node in self._places(parent.children, interval):
+            text = self.translation[position : span[0]]
+            yield text
+            if node.is_point and node.opened is not None:
+                space_before, space_after = _spaces_of_point(node, node.opened, self.translation, span[0])
+                follows_point_and_space = previous is not None and previous.space_after and not text
+                if space_before or follows_point_and_space:
+                    yield " "
+                yield unprotected(node.opened)
+                if space_after:
+                    yield " "
+                previous = None if space_after else node
+            else:
+                if node.opened is not None:
+                    yield unprotected(node.opened)
+                yield from self.with_marks(node, span)
+                if node.closed is not None:
+                    yield unprotected(node.closed)
+                previous = None
+            position = max(position, span[1])
+            if node.is_joint and self.translation[position : position + 1] == " ":
+                position += 1
+        yield self.translation[position:end]
+
+    def _places(self, children: Sequence[Node], interval: Span) -> list[tuple[Span, Node]]:
+        """Return the children of a node with their places in an interval of the translation, in its order."""
         taken: list[tuple[Span, Node]] = []
-        ordered = sorted(parent.children, key=_order_of_placing)
-        owner = self._owners(parent.children)
-        for node in ordered:
+        owner = self._owners(children)
+        for node in sorted(children, key=_order_of_placing):
             if node.opened is None:
                 span = (interval[0], self._split(node, interval, taken))
             elif node.closed is None and not node.is_point:
@@ -59,9 +89,8 @@ class Layout(WordMap):
             else:
                 span = self._span(node, owner, interval, taken)
             taken.append((span, node))
-        source_order = {id(node): number for number, node in enumerate(parent.children)}
-        taken.sort(key=lambda place: (place[0][0], _rank(place), source_order[id(place[1])]))
-        return Placed(parent, interval, [self.place(node, span) for span, node in taken])
+        source_order = {id(node): number for number, node in enumerate(children)}
+        return sorted(taken, key=lambda place: (place[0][0], _rank(place), source_order[id(place[1])]))
 
     def _owners(self, children: Sequence[Node]) -> dict[int, Node]:
         """Return the child that each source word belongs to: the one with most of its characters."""
@@ -233,7 +262,7 @@ class Layout(WordMap):
         after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
         space_before, space_after = self._spaces_around(node)
         is_between_words = space_before == space_after and not self._is_within_word(node)
-        if is_between_words and node.opened is not None and isinstance(node.opened.part, Tag):
+        if is_between_words and node.opened is not None and not isinstance(node.opened, ProtectedText):
             return self._split_at(node.start, interval)
         is_glued_to_next = space_before and not space_after and self.source[node.start : node.start + 1] not in CLOSING
         first, second = (after, before[::-1]) if is_glued_to_next else (before[::-1], after)
@@ -342,3 +371,21 @@ def _len_of_head(text: str, signs: str) -> int:
 def _len_of_tail(text: str, signs: str) -> int:
     """Return the number of signs that a text ends with; 0 if it has nothing else."""
     return (len(text) - len(text.rstrip(signs))) % len(text)
+
+
+def _spaces_of_point(node: Node, mark: Tag, translation: str, at: int) -> tuple[bool, bool]:
+    """Return True for each side of a point where it needs a space beside its neighbor in the text."""
+    is_text = not mark.is_markup
+    last = translation[at - 1 : at] if at else ""
+    following = translation[at : at + 1]
+    return (
+        _needs_space(last, OPENING, had_space=node.space_before, is_text=is_text),
+        _needs_space(following, CLOSING, had_space=node.space_after, is_text=is_text),
+    )
+
+
+def _needs_space(neighbor: str, glued: str, *, had_space: bool, is_text: bool) -> bool:
+    """Return True if a space is missing between a point and the character beside it, "" at the end of the text."""
+    if not neighbor or neighbor.isspace() or neighbor in glued or unspaced_at_start(neighbor):
+        return False
+    return had_space or (is_text and neighbor.isalnum())

@@ -1,6 +1,6 @@
 """Translate sentences with inline markup and placeholders. What is protected is never lost, added or changed.
 
-The model translates text without tags. The word alignment of the translation says where the tags go, see `reinsertion`.
+The model translates text without tags. The word alignment of the translation says where the tags go, see `placement`.
 A model trained with `text.placeholders` is given its placeholder tokens. For others, placeholders stay in the text
 first, because most models copy them. Where one is lost, the sentence is translated again without any, and they are put
 in like tags. Every result is checked.
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references
-from mtcli.documents.markup.marks import Mark, is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
-from mtcli.documents.markup.reinsertion import reinsert
+from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references, unprotected
+from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
+from mtcli.documents.markup.placement import reinsert
 from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
@@ -65,24 +65,24 @@ class _Sentence:
         """No translation of it is faithful, so it stays as it is."""
         self.is_unanswered = False
         """The model wrote nothing, or only what it must not add, so it stays as it is."""
-        content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Mark) and mark.is_content]
-        self.mark_of_token: dict[str, Mark] = {}
+        content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Tag) and mark.is_content]
+        self.mark_of_token: dict[str, Tag] = {}
         written: dict[int, str] = {}
         for index in content:
             mark = self.pieces[index]
-            assert isinstance(mark, Mark)
+            assert isinstance(mark, Tag)
             if use_tokens and len(content) <= len(TOKENS):
                 token = TOKENS[len(written)]
                 written[index] = token
                 self.mark_of_token[token] = mark
-            elif not mark.is_tag:
+            elif not mark.is_markup:
                 written[index] = mark.raw
         for index, mark in enumerate(self.pieces):
-            if isinstance(mark, Mark) and mark.shown and not mark.shown.isspace() and written.get(index) not in TOKENS:
-                written[index] = mark.shown
-                self.mark_of_token[mark.shown] = mark
+            if isinstance(mark, Tag) and mark.text and not mark.text.isspace() and written.get(index) not in TOKENS:
+                written[index] = mark.text
+                self.mark_of_token[mark.text] = mark
         self.has_placeholders = bool(written)
-        self.has_marks = any(isinstance(piece, Mark) for piece in self.pieces)
+        self.has_marks = any(isinstance(piece, Tag) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
 
     @property
@@ -111,7 +111,7 @@ class _Sentence:
 
     def without_references(self, text: str) -> str:
         """Return what the model wrote without the characters that references stand for."""
-        shown = {piece.shown for piece in self.pieces if isinstance(piece, Mark) and piece.shown}
+        shown = {piece.text for piece in self.pieces if isinstance(piece, Tag) and piece.text}
         for characters in sorted(shown, key=len, reverse=True):
             text = text.replace(characters, "")
         return text
@@ -123,8 +123,8 @@ class _Sentence:
 
     def whole(self, core: Iterable[str | Tag]) -> Inline:
         """Return a translation with its placeholders, and with what stands before and after the text."""
-        before = [piece.part if isinstance(piece, Mark) else piece for piece in self.marked.before]
-        after = [piece.part if isinstance(piece, Mark) else piece for piece in self.marked.after]
+        before = map(unprotected, self.marked.before)
+        after = map(unprotected, self.marked.after)
         return merged([*before, *self._with_placeholders(core), *after])
 
     def _with_placeholders(self, core: Iterable[str | Tag]) -> Iterator[str | Tag]:
@@ -136,7 +136,7 @@ class _Sentence:
             tokens = "|".join(map(re.escape, sorted(self.mark_of_token, key=len, reverse=True)))
             for text in re.split(f"({tokens})", part):
                 mark = self.mark_of_token.get(text)
-                yield text if mark is None else mark.part
+                yield text if mark is None else unprotected(mark)
 
 
 def translate_inline(
