@@ -41,8 +41,7 @@ from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve
 from mtcli.recipes.improve.summary import summary
-from mtcli.recipes.recipe import STATE
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 

@@ -12,9 +12,7 @@ from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.recipe import Recipe
-from mtcli.recipes.settings import setting_name
-from mtcli.recipes.stages import Stage, as_argument
+from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
 from mtcli.storage.events import read_events
 
 log = logging.getLogger(__name__)
