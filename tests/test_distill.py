@@ -34,8 +34,7 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
-from mtcli.recipes.recipe import STATE
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.recipe import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -40,8 +41,7 @@ from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve
 from mtcli.recipes.improve.summary import summary
-from mtcli.recipes.recipe import STATE
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
@@ -818,27 +818,46 @@ def test_shares_of_the_budget() -> None:
     assert useful_lines(3000) == 1000
 
 
-def test_the_plan_names_every_stage_and_writes_nothing(files: Path) -> None:
-    lines = plan(request_for(mono_tgt="mono.xx")).splitlines()
-    assert [line.partition(":")[0] for line in lines[1:]] == [
-        "tokenizer",
-        "plain (25% of the budget)",
-        "plain, validation",
-        "reverse-1 (20% of the budget)",
-        "synthetic-1/back-1",
-        "improved-1 (55% of the budget)",
-        "improved-1, validation",
-        "comparison",
-        "ensemble, validation",
-    ]
+@pytest.mark.parametrize("texts", [{"mono_tgt": "mono.xx"}, {"mono_tgt": "mono.xx", "mono_src": "mono.en"}, {}])
+def test_the_plan_shows_the_stages_that_run_with_their_shares_and_writes_nothing(
+    files: Path, texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(**texts)
+    shown = plan(request)
     assert not (files / "out").exists()
+    lines = shown.splitlines()
+    stages = [line.partition(":")[0] for line in lines if re.match(r"[a-z]\S+( \(.*\)|, \w+)?: ", line)]
+    _, _, simulation = run(request, monkeypatch)
+    steps = {name: int(words[-1]) for name, words in simulation.commands.items() if words[0] == "train"}
+    expected = []
+    for name in simulation.commands:
+        if name in steps:
+            expected.append(f"{name} ({steps[name] / 4:.0f}% of the budget)")
+        elif name.startswith("synthetic-"):
+            expected.append(name.removesuffix("-1"))  # with a time, there are two parts
+        elif name != "improved-1, validation":  # all models are scored as the plain one
+            expected.append(name)
+    assert stages == expected
+    commands = {shlex.join(["mtcli", *words]) for words in simulation.commands.values()}
+    known = [line.strip() for line in lines if line.startswith("  ")]
+    assert len(known) == 4
+    assert set(known) <= commands
+
+
+def test_the_plan_divides_a_time_among_trainings_and_translations(files: Path) -> None:
+    times = {"train.max_steps": None, "train.time": "1h"}
+    for texts in ({"mono_tgt": "mono.xx"}, {"mono_tgt": "mono.xx", "mono_src": "mono.en"}, {"mono_src": "mono.en"}, {}):
+        shown = plan(request_for(**texts, **times))
+        assert sum(map(int, re.findall(r"\((\d+)% of the budget\)", shown))) in range(98, 103)  # each is rounded
+        assert shown.startswith("The stages within 1:00:00.")
 
 
 def test_the_command_prints_its_plan_and_refuses_wrong_options(files: Path) -> None:
     command = ["improve", "--train", "pairs.tsv", "--src", "en", "--tgt", "xx", "--mono-tgt", "mono.xx"]
     done = harness.run(*command, "--dry-run", cwd=files)
     assert done.code == 0, done.err
-    assert "plain (25% of the budget): mtcli train --train runs/pairs-en-xx-improved/pairs/train-1.jsonl" in done.out
+    assert "plain (25% of the budget): trains" in done.out
+    assert "\n  mtcli train --train runs/pairs-en-xx-improved/pairs/train-1.jsonl" in done.out
     assert "--time 2700s\n" in done.out
     other = [*command[:-1], "mono.en"]
     assert harness.run(*other, "--dry-run", cwd=files).err.count("words are frequent") == 1

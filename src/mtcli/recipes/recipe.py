@@ -1,24 +1,32 @@
-"""The folder of a recipe, and its progress.
+"""A recipe: its stages, the folder with its progress, and the settings that it passes on.
 
+The stages are plain `mtcli` commands that run in subprocesses, one after the other. Each is shown as a user can run it.
 A recipe that was interrupted skips the stages that are done, and runs the interrupted command again, which continues
 where it stopped.
 """
 
+import ctypes
 import json
 import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from mtcli.errors import DataError, StorageError, UsageError
-from mtcli.recipes.stages import Stage, run_command
+from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.signals import noted_signals, stopped
 from mtcli.storage.run_lock import lock
 from mtcli.storage.run_name import RUNS, point_to
 from mtcli.translate.backends.exported import sha256
@@ -33,6 +41,43 @@ RESULT = "result "
 
 SAVE_SECONDS = 20.0
 """Seconds between two saves of the used time while a command runs."""
+
+PROGRAM = (sys.executable, "-P", "-m", "mtcli")
+"""The start of every command. Without `-P`, Python would import files in the current folder, such as `typing.py`."""
+
+POLL_SECONDS = 0.1
+"""Seconds between two checks for signals while a command runs."""
+
+SET_SIGNAL_OF_PARENTS_DEATH = 1
+"""`PR_SET_PDEATHSIG` of prctl(2)."""
+
+STANDARD_ERROR = 2
+
+GIVEN_BY_OPTIONS = (
+    "data.train", "data.valid", "data.test", "data.src", "data.tgt", "data.swap", "data.replace", "train.time",
+    "train.max_steps", "preset",
+)  # fmt: skip
+"""Settings that a recipe has options for, or chooses itself, and gives to its stages."""
+
+
+def as_argument(path: str | Path) -> str:
+    """Return a path as an argument of a command. A name that begins with a dash would be read as an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command of a recipe. Running it again must do no harm, and must continue it if it was interrupted."""
+
+    name: str
+    """A name that no other stage of the recipe has."""
+    arguments: tuple[str, ...]
+    """The words after `mtcli`."""
+    is_captured: bool = False
+    """Its standard output is returned, instead of going to standard error."""
+
+    def __str__(self) -> str:
+        return shlex.join(["mtcli", *self.arguments])
 
 
 @dataclass(frozen=True)
@@ -333,3 +378,96 @@ def _others(folder: Path) -> list[str]:
 def is_stage(run: Path) -> bool:
     """Return True if a run is a stage of a recipe: its folder is inside that of the recipe."""
     return (run.resolve().parent / STATE).is_file()
+
+
+def run_command(stage: Stage, while_waiting: Callable[[], None] = lambda: None) -> str:
+    """Run the command of a stage in a subprocess, and stop it if a signal arrives.
+
+    Its output goes to standard error, unless it is captured: standard output carries the results of the recipe only.
+    If this process is killed, Linux kills the command too. Otherwise it would continue, and lock its output.
+
+    Args:
+        stage: The stage.
+        while_waiting: Called at every check for signals.
+
+    Returns:
+        Its standard output, if that is captured.
+
+    Raises:
+        StageError, StoppedError: See `Recipe.run`.
+        Exception: What `while_waiting` raises. The command was stopped first.
+    """
+    with noted_signals() as received:
+        child = subprocess.Popen(
+            [*PROGRAM, *stage.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if stage.is_captured else STANDARD_ERROR,
+            preexec_fn=_ending_with_parent() if sys.platform == "linux" else None,
+        )
+        try:
+            output = _wait(child, received, while_waiting)
+        except BaseException:
+            child.terminate()
+            child.wait()
+            raise
+    code = child.returncode
+    if received:
+        message = f"{stage.name}: {stopped(received[0])}; run the same command again to continue"
+        raise StoppedError(message, received[0])
+    if code:
+        raise StageError(stage.name, code)
+    return output.decode()
+
+
+def _ending_with_parent() -> Callable[[], None]:
+    """Return a function that a child calls before its command starts: the kernel then kills it when its parent dies.
+
+    The library is loaded here, in the parent. In the child, loading could wait forever for a lock that another thread
+    of the parent held during the fork.
+    """
+    return partial(_end_with_parent, os.getpid(), ctypes.CDLL(None))
+
+
+def _end_with_parent(parent: int, libc: ctypes.CDLL) -> None:
+    libc.prctl(SET_SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent died before the call
+        os._exit(128 + signal.SIGKILL)
+
+
+def _wait(child: subprocess.Popen[bytes], received: Sequence[int], while_waiting: Callable[[], None]) -> bytes:
+    """Wait until a command ends, and return its standard output, if that is captured.
+
+    A signal is passed on as SIGTERM: after Ctrl-C the terminal has sent SIGINT to the command too, and a second one
+    would end it before it has saved its work.
+    """
+    is_stopping = False
+    while True:
+        try:
+            output, _ = child.communicate(timeout=POLL_SECONDS)
+            return output or b""
+        except subprocess.TimeoutExpired:
+            while_waiting()
+            if received and not is_stopping:
+                child.terminate()
+                is_stopping = True
+
+
+def setting_name(text: str) -> str:
+    """Return the name in a `--set section.key=value`."""
+    return text.partition("=")[0].strip()
+
+
+def check_settings(sets: Sequence[str], command: str) -> None:
+    """Check that `--set` names no setting in `GIVEN_BY_OPTIONS`. It would contradict the other stages.
+
+    Args:
+        sets: `section.key=value` strings.
+        command: The command of the recipe, for the message.
+
+    Raises:
+        UsageError: It names one.
+    """
+    for text in sets:
+        name = setting_name(text)
+        if name in GIVEN_BY_OPTIONS:
+            raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli {command} --help")

@@ -11,7 +11,7 @@ from mtcli.exchange.targets import obstacles
 from mtcli.recipes.distill.comparison import System
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
-from mtcli.recipes.stages import Stage, as_argument
+from mtcli.recipes.recipe import Stage, as_argument
 from mtcli.storage.model_file import load_model
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance

@@ -15,7 +15,7 @@ from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange.targets import obstacles
 from mtcli.recipes.monolingual import Text, held_out_keys
-from mtcli.recipes.settings import check_settings, setting_name
+from mtcli.recipes.recipe import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.lines import Pair

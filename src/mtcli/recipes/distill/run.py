@@ -22,8 +22,7 @@ from mtcli.recipes.distill.student_shape import (
     within_parameters,
 )
 from mtcli.recipes.monolingual import Text, write_lines
-from mtcli.recipes.recipe import Changes, Recipe, open_recipe
-from mtcli.recipes.stages import Stage
+from mtcli.recipes.recipe import Changes, Recipe, Stage, open_recipe
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,9 +12,7 @@ from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.recipe import Recipe
-from mtcli.recipes.settings import setting_name
-from mtcli.recipes.stages import Stage, as_argument
+from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
 from mtcli.storage.events import read_events
 
 log = logging.getLogger(__name__)
@@ -52,15 +49,86 @@ class Scores:
     """Time for translating and scoring."""
 
 
-class Stages(ABC):
+def training_command(
+    request: ImproveRequest,
+    name: str,
+    corpora: Sequence[str],
+    amount: float,
+    *,
+    forward: bool = True,
+    seed: int | None = None,
+    engine: bool = True,
+) -> list[str]:
+    """Return the command that trains a model.
+
+    Args:
+        request: The request.
+        name: The name of the stage, and of its folder.
+        corpora: Training pairs, with weights.
+        amount: The amount of the budget.
+        forward: The model translates in the direction of the request; otherwise in the opposite direction.
+        seed: The seed of the training; None: that of the request.
+        engine: Convert the model for faster translation at the end.
+    """
+    data = request.config.data
+    src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
+    pairs = request.out / "pairs"
+    words = ["train", *_repeated("--train", corpora)]
+    words += ["--valid", str(pairs / "valid.jsonl"), "--test", str(pairs / "test.jsonl"), "--src", src, "--tgt", tgt]
+    if request.preset is not None:
+        words += ["--preset", request.preset]
+    words += _repeated("--set", _settings(request, forward))
+    if seed is not None:
+        words += ["--set", f"train.seed={seed}"]
+    if not engine:
+        words += ["--set", "train.engine=false"]
+    return [*words, "--out", str(request.out / name), *_device(request), *request.budget.options(amount)]
+
+
+def _settings(request: ImproveRequest, forward: bool) -> list[str]:
+    """Return the settings of a training; the tokenizer that all models share replaces those of a new one."""
+    settings = list(request.sets)
+    if not forward:  # the tokenizer of BLEU is for the target language of the request
+        settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
+    if request.trains_tokenizer:
+        settings = [text for text in settings if not setting_name(text).startswith("tokenizer.")]
+        settings.append(f"tokenizer.file={request.tokenizer}")
+    return settings
+
+
+def tokenizer_command(request: ImproveRequest, texts: Sequence[Path]) -> list[str]:
+    """Return the command that trains the tokenizer of all models on texts in both languages."""
+    settings = request.config.tokenizer
+    words = ["tokenizer", "train", *map(as_argument, texts), "-o", str(request.tokenizer), "--type", settings.type]
+    if settings.vocab_size is not None:
+        words += ["--vocab-size", str(settings.vocab_size)]
+    if request.config.data.placeholders:
+        words.append("--placeholders")
+    return [*words, "--force"]
+
+
+def score_command(request: ImproveRequest, split: Literal["valid", "test"], *folders: str) -> list[str]:
+    """Return the command that scores a model, or several together, on the validation or test pairs."""
+    pairs = request.out / "pairs" / f"{split}.jsonl"
+    models = _repeated("--model", folders)
+    return ["eval", *models, "--pairs", str(pairs), "--bleu", "--chrf", "--json", *_device(request)]
+
+
+def _device(request: ImproveRequest) -> list[str]:
+    return [] if request.device == "auto" else ["--device", request.device]
+
+
+class Stages:
     """The stages of one request.
 
     Args:
         request: The request.
+        recipe: Runs the commands and stores the results.
     """
 
-    def __init__(self, request: ImproveRequest):
+    def __init__(self, request: ImproveRequest, recipe: Recipe):
         self.request = request
+        self.recipe = recipe
         self.trainings: dict[str, Training] = {}
         """The trainings by the name of their stage; one that is extended replaces its earlier state."""
 
@@ -69,15 +137,16 @@ class Stages(ABC):
         """The budget of all stages together."""
         return self.request.budget
 
-    @abstractmethod
     def remaining(self) -> float:
         """Return the rest of the budget. With a budget of time it changes, so use it only in `decide`."""
+        if self.budget.is_time:
+            return self.budget.total - self.recipe.elapsed()
+        return self.budget.total - sum(training.steps for training in self.trainings.values())
 
-    @abstractmethod
     def decide(self, name: str, decision: Callable[[], Any]) -> Any:
         """Return a decision or a result, which is made and stored when it is first asked for."""
+        return self.recipe.value(name, decision)
 
-    @abstractmethod
     def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
         """Run a command, unless it is done.
 
@@ -86,18 +155,8 @@ class Stages(ABC):
             command: Returns the arguments of `mtcli`, when the stage is started for the first time.
             is_captured: Return its standard output.
         """
-
-    @abstractmethod
-    def seconds_of(self, name: str) -> float:
-        """Return how long a stage that has ended took, in seconds."""
-
-    @abstractmethod
-    def copy_run(self, run: Path, folder: Path) -> None:
-        """Copy the model of a run, and what describes it, into a folder."""
-
-    @abstractmethod
-    def result_of(self, folder: Path) -> Training:
-        """Return the result of a training that has just ended."""
+        words = self.decide(_command_of(name), command)
+        return self.recipe.run(Stage(name, tuple(words), is_captured))
 
     def train(
         self,
@@ -114,43 +173,17 @@ class Stages(ABC):
         Args:
             name: The name of the stage, and of its folder.
             corpora: Training pairs, with weights.
-            amount: Returns the amount of the budget.
-            forward: The model translates in the direction of the request; otherwise in the opposite direction.
-            seed: The seed of the training; None: that of the request.
-            engine: Convert the model for faster translation at the end.
+            amount: Returns the amount of the budget, when the stage is started for the first time.
+            forward: See `training_command`, as for the others.
+            seed: The seed.
+            engine: Convert the model.
         """
-        data = self.request.config.data
-        src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
-        folder = self.request.out / name
-        pairs = self.request.out / "pairs"
 
         def command() -> list[str]:
-            words = ["train", *_repeated("--train", corpora)]
-            words += ["--valid", str(pairs / "valid.jsonl"), "--test", str(pairs / "test.jsonl")]
-            words += ["--src", src, "--tgt", tgt]
-            if self.request.preset is not None:
-                words += ["--preset", self.request.preset]
-            words += _repeated("--set", self._settings(forward))
-            if seed is not None:
-                words += ["--set", f"train.seed={seed}"]
-            if not engine:
-                words += ["--set", "train.engine=false"]
-            words += ["--out", str(folder), *self._device(), *self.budget.options(amount())]
-            return words
+            return training_command(self.request, name, corpora, amount(), forward=forward, seed=seed, engine=engine)
 
         self.run(name, command)
-        return self._ended(name, name, folder)
-
-    def _settings(self, forward: bool) -> list[str]:
-        """Return the settings of a training; the tokenizer that all models share replaces those of a new one."""
-        request = self.request
-        settings = list(request.sets)
-        if not forward:  # the tokenizer of BLEU is for the target language of the request
-            settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
-        if request.trains_tokenizer:
-            settings = [text for text in settings if not setting_name(text).startswith("tokenizer.")]
-            settings.append(f"tokenizer.file={request.tokenizer}")
-        return settings
+        return self._ended(name, name, self.request.out / name)
 
     def train_tokenizer(self, texts: Sequence[Path]) -> None:
         """Train the tokenizer that all models share.
@@ -158,14 +191,7 @@ class Stages(ABC):
         Args:
             texts: Text in both languages.
         """
-        request = self.request
-        settings = request.config.tokenizer
-        words = ["tokenizer", "train", *map(as_argument, texts), "-o", str(request.tokenizer), "--type", settings.type]
-        if settings.vocab_size is not None:
-            words += ["--vocab-size", str(settings.vocab_size)]
-        if request.config.data.placeholders:
-            words.append("--placeholders")
-        self.run("tokenizer", lambda: [*words, "--force"])
+        self.run("tokenizer", lambda: tokenizer_command(self.request, texts))
 
     def extend(self, name: str, stage: str, limit: float) -> Training:
         """Give a training more of the budget.
@@ -177,7 +203,7 @@ class Stages(ABC):
         """
 
         def command() -> list[str]:
-            before = self.decide(command_of(name), list)
+            before = self.decide(_command_of(name), list)
             without_budget = before[:-2]
             return [*without_budget, *self.budget.options(limit)]
 
@@ -192,12 +218,12 @@ class Stages(ABC):
         """
         training = self.trainings[name]
         folder = f"{training.folder}-{training.steps}-steps"
-        self.decide(f"{folder}: copied", lambda: self.copy_run(Path(training.folder), Path(folder)))
+        self.decide(f"{folder}: copied", lambda: copy_run(Path(training.folder), Path(folder)))
         return replace(training, folder=folder)
 
     def _ended(self, stage: str, name: str, folder: Path) -> Training:
         """Return the result of a training that has ended, as it was when its stage ended."""
-        found = self.decide(f"{stage}: result", lambda: asdict(self.result_of(folder)))
+        found = self.decide(f"{stage}: result", lambda: asdict(read_training(folder, self.budget)))
         self.trainings[name] = Training(**found)
         return self.trainings[name]
 
@@ -212,7 +238,7 @@ class Stages(ABC):
             how: Options of `mtcli augment`.
         """
         words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
-        self.run(name, lambda: [*words, *self._device()])
+        self.run(name, lambda: [*words, *_device(self.request)])
 
     def score(self, stage: str, *folders: str) -> Scores:
         """Score a model, or several together, on the validation pairs.
@@ -222,10 +248,10 @@ class Stages(ABC):
             folders: The folders of the models.
         """
         name = f"{stage}, validation"
-        output = self.run(name, lambda: self.score_command("valid", *folders), is_captured=True)
+        output = self.run(name, lambda: score_command(self.request, "valid", *folders), is_captured=True)
         values = {score["name"]: float(score["score"]) for score in json.loads(output)}
         log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
-        return Scores(values["BLEU"], values["chrF2"], self.seconds_of(name))
+        return Scores(values["BLEU"], values["chrF2"], self.recipe.seconds_of(name))
 
     def compare(self, name: str, folder: str, other: str) -> Any:
         """Return the paired bootstrap of two models on the test pairs, as `mtcli eval --json` prints it.
@@ -237,60 +263,11 @@ class Stages(ABC):
             folder: The folder of a model.
             other: The folder of the other one.
         """
-        command = [*self.score_command("test", folder), "--compare", other]
+        command = [*score_command(self.request, "test", folder), "--compare", other]
         return json.loads(self.run(name, lambda: command, is_captured=True))
 
-    def score_command(self, split: Literal["valid", "test"], *folders: str) -> list[str]:
-        """Return the command that scores a model, or several together, on the validation or test pairs."""
-        pairs = self.request.out / "pairs" / f"{split}.jsonl"
-        models = _repeated("--model", folders)
-        return ["eval", *models, "--pairs", str(pairs), "--bleu", "--chrf", "--json", *self._device()]
 
-    def _device(self) -> list[str]:
-        return [] if self.request.device == "auto" else ["--device", self.request.device]
-
-
-class StagesOfRecipe(Stages):
-    """Stages that run.
-
-    Args:
-        request: The request.
-        recipe: Runs the commands and stores the results.
-    """
-
-    def __init__(self, request: ImproveRequest, recipe: Recipe):
-        super().__init__(request)
-        self.recipe = recipe
-
-    def remaining(self) -> float:
-        """Return the rest of the budget; see `Stages.remaining`."""
-        if self.budget.is_time:
-            return self.budget.total - self.recipe.elapsed()
-        return self.budget.total - sum(training.steps for training in self.trainings.values())
-
-    def decide(self, name: str, decision: Callable[[], Any]) -> Any:
-        """Return a decision or a result; see `Stages.decide`."""
-        return self.recipe.value(name, decision)
-
-    def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
-        """Run a command, unless it is done; see `Stages.run`."""
-        words = self.decide(command_of(name), command)
-        return self.recipe.run(Stage(name, tuple(words), is_captured))
-
-    def seconds_of(self, name: str) -> float:
-        """Return how long a stage took; see `Recipe.seconds_of`."""
-        return self.recipe.seconds_of(name)
-
-    def copy_run(self, run: Path, folder: Path) -> None:
-        """Copy the model of a run; see `copied_run.copy_run`."""
-        copy_run(run, folder)
-
-    def result_of(self, folder: Path) -> Training:
-        """Return the result of a training that has just ended."""
-        return read_training(folder, self.budget)
-
-
-def command_of(name: str) -> str:
+def _command_of(name: str) -> str:
     """Return the name under which the command of a stage is stored."""
     return f"{name}: command"
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from mtcli.config.schema import DataConfig
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
@@ -23,6 +24,7 @@ from mtcli.recipes.improve.pairs import (
     without_tag,
     write_pairs,
 )
+from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts
@@ -30,6 +32,8 @@ from mtcli.translate.backends.exported import sha256
 from mtcli.translate.streams import report_counts
 
 log = logging.getLogger(__name__)
+
+Split = Literal["valid", "test"]
 
 LANGUAGE_SAMPLE = 20_000
 """Sentences of the pairs, and lines of a text, whose languages are compared."""
@@ -95,13 +99,14 @@ class Material:
             pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
             kept = splits.training_pairs(corpus, pairs, counts)
             sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
-        for name, given in (("valid", self.data.valid), ("test", self.data.test)):
+        held_out_files: tuple[tuple[Split, str | None], ...] = (("valid", self.data.valid), ("test", self.data.test))
+        for name, given in held_out_files:
             if given is not None:
                 held_out = corpus_pairs(given, self.data, counts)
             else:
                 held_out = splits.held_out_pairs(name, self.data)
             sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
-            self._check_held_out(name, given, sizes[name])
+            _check_held_out(self.data, name, sizes[name])
         report_counts(counts)
         for reason, number in counts.skipped.items():
             log.info("skipped %s: %s", counted(number, "pair"), reason)
@@ -109,22 +114,8 @@ class Material:
         log.info("%s for training, %s for validation, %s for the test", train, sizes["valid"], sizes["test"])
         return sizes
 
-    def _check_held_out(self, name: str, given: str | None, number: int) -> None:
-        """Check that there are validation or test pairs.
-
-        Args:
-            name: `valid` or `test`.
-            given: The file that names them; None: they are held out of the training pairs.
-            number: Number of pairs.
-
-        Raises:
-            DataError: There are none.
-        """
-        if not number:
-            raise DataError(f"{given or ', '.join(self.data.train)}: no {name} pairs; name some with --{name}")
-
     def _corpora(self) -> list[Path]:
-        return [self.folder / f"train-{number}.jsonl" for number in range(1, len(self.data.train) + 1)]
+        return _corpora(self.request)
 
     def specs(self, synthetic: Synthetic | None = None, *, forward: bool = True) -> list[str]:
         """Return the corpora of a training, with their weights.
@@ -139,7 +130,7 @@ class Material:
         for corpus, spec in zip(self._corpora(), self.data.train, strict=True):
             file = corpus if forward else self._untagged(corpus)
             weight = factor * parse_source(spec).weight
-            found.append(str(file) if weight == 1 else f"{file}@{weight:.6g}")
+            found.append(_weighted(file, weight))
         return [*found, str(synthetic.path)] if synthetic else found
 
     def _untagged(self, corpus: Path) -> Path:
@@ -157,7 +148,7 @@ class Material:
 
     def side(self, *, source: bool) -> Lines:
         """Return one side of the training pairs as text."""
-        path = self.folder / f"train.{self.data.src if source else self.data.tgt}.txt"
+        path = _text_file(self.request, "train", source)
 
         def write() -> int:
             pairs = (pair for file in self._corpora() for pair in read_pairs(str(file), self.data.src, self.data.tgt))
@@ -188,35 +179,13 @@ class Material:
         Raises:
             DataError: It cannot be read, or has no usable line.
         """
-        path = self.request.mono_src if source else self.request.mono_tgt
+        path = _monolingual(self.request, source)
         if path is None:
             return None
-        option = "--mono-src" if source else "--mono-tgt"
         text = Text(path, self._held_out(), self.data.replace)
-        number = self.stages.decide(option, lambda: self._check_text(text, option, source))
+        option = "--mono-src" if source else "--mono-tgt"
+        number = self.stages.decide(option, lambda: _check_text(text, self.data, option))
         return Lines(text, number, self.request.digests[str(path)])
-
-    def _check_text(self, text: Text, option: str, source: bool) -> int:
-        """Count the usable lines of a text, report the others, and warn if its language seems to be wrong.
-
-        Raises:
-            DataError: It cannot be read, or has no usable line.
-        """
-        number = sum(1 for _ in text.usable(report=True))
-        if not number:
-            raise DataError(f"{option} {text.path}: has no usable line; give text with one sentence per line")
-        size = min(number, LANGUAGE_SAMPLE)
-        sample = [line for index, line in enumerate(text.usable()) if is_chosen(index, size, number)]
-        pairs = list(islice(training_pairs(self.data), LANGUAGE_SAMPLE))
-        sources = [src for src, _ in pairs]
-        targets = [tgt for _, tgt in pairs]
-        if source:
-            problem = warning_about(sample, sources, targets, self.data.src)
-        else:
-            problem = warning_about(sample, targets, sources, self.data.tgt)
-        if problem:
-            log.warning("%s %s: %s", option, text.path, problem)
-        return number
 
     # ---- tokenizer ----
 
@@ -228,23 +197,22 @@ class Material:
         """
         if not self.request.trains_tokenizer:
             return
-        texts = [self.side(source=source).text.path for source in (True, False)]
         for source in (True, False):
+            self.side(source=source)
             lines = self.text_lines(source=source)
             if lines is not None:
-                texts.append(self._text_for_tokenizer(lines, source=source))
-        self.stages.train_tokenizer(texts)
+                self._write_text_for_tokenizer(lines, source=source)
+        self.stages.train_tokenizer(tokenizer_texts(self.request))
 
-    def _text_for_tokenizer(self, lines: Lines, *, source: bool) -> Path:
-        """Write lines of a monolingual text, at even distances, and return the file."""
-        path = self.folder / f"text.{self.data.src if source else self.data.tgt}.txt"
+    def _write_text_for_tokenizer(self, lines: Lines, *, source: bool) -> None:
+        """Write lines of a monolingual text, at even distances."""
+        path = _text_file(self.request, "text", source)
         wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * self.num_pairs))
 
         def write() -> int:
             return _write_chosen(lines, path, lambda index: is_chosen(index, wanted, lines.number))
 
         self.stages.decide(f"text for the tokenizer: {path.name}", write)
-        return path
 
     # ---- synthetic pairs ----
 
@@ -292,7 +260,7 @@ class Material:
             wanted: The largest number to return.
             amount: Seconds, those of the sample included.
         """
-        return min(wanted, int(sample * amount / self.stages.seconds_of(stage)))
+        return min(wanted, int(sample * amount / self.stages.recipe.seconds_of(stage)))
 
     def _write_part(self, name: str, lines: Lines, chosen: Callable[[int], bool]) -> int:
         """Write the chosen lines to a file, and return their number."""
@@ -321,6 +289,95 @@ class Material:
             return written
 
         return Synthetic(path, int(self.stages.decide(name, work)))
+
+
+def _corpora(request: ImproveRequest) -> list[Path]:
+    """Return the files of the real training pairs, one for each corpus of the request."""
+    return [request.out / "pairs" / f"train-{number}.jsonl" for number in range(1, len(request.config.data.train) + 1)]
+
+
+def plain_corpora(request: ImproveRequest) -> list[str]:
+    """Return the corpora of the plain model, with their weights."""
+    weights = [parse_source(spec).weight for spec in request.config.data.train]
+    return [_weighted(file, weight) for file, weight in zip(_corpora(request), weights, strict=True)]
+
+
+def tokenizer_texts(request: ImproveRequest) -> list[Path]:
+    """Return the files that the tokenizer of all models is trained on; see `Material.train_tokenizer`."""
+    texts = [_text_file(request, "train", source) for source in (True, False)]
+    given = [source for source in (True, False) if _monolingual(request, source) is not None]
+    return texts + [_text_file(request, "text", source) for source in given]
+
+
+def _weighted(file: Path, weight: float) -> str:
+    return str(file) if weight == 1 else f"{file}@{weight:.6g}"
+
+
+def _text_file(request: ImproveRequest, name: str, source: bool) -> Path:
+    """Return the file for one side of the pairs (`train`), or for some of a monolingual text (`text`)."""
+    data = request.config.data
+    return request.out / "pairs" / f"{name}.{data.src if source else data.tgt}.txt"
+
+
+def _monolingual(request: ImproveRequest, source: bool) -> Path | None:
+    return request.mono_src if source else request.mono_tgt
+
+
+def check_material(request: ImproveRequest) -> int:
+    """Check the pairs and texts of a request, write nothing, and return the number of validation pairs.
+
+    Raises:
+        DataError: They cannot be read, or are too few.
+    """
+    data = request.config.data
+    held_out = choose_splits(data).held_out
+    num_valid = sum(1 for _ in corpus_pairs(data.valid, data)) if data.valid else held_out.n_valid
+    num_test = sum(1 for _ in corpus_pairs(data.test, data)) if data.test else held_out.n_test
+    _check_held_out(data, "valid", num_valid)
+    _check_held_out(data, "test", num_test)
+    for option, path in (("--mono-tgt", request.mono_tgt), ("--mono-src", request.mono_src)):
+        if path is not None:
+            _check_text(Text(path, replace=data.replace), data, option)
+    return num_valid
+
+
+def _check_held_out(data: DataConfig, name: Split, number: int) -> None:
+    """Check that there are validation or test pairs.
+
+    Raises:
+        DataError: There are none.
+    """
+    if not number:
+        given = data.valid if name == "valid" else data.test
+        raise DataError(f"{given or ', '.join(data.train)}: no {name} pairs; name some with --{name}")
+
+
+def _check_text(text: Text, data: DataConfig, option: str) -> int:
+    """Count the usable lines of a text, report the others, and warn if its language seems to be wrong.
+
+    Args:
+        text: The text.
+        data: The training pairs, with which its language is compared.
+        option: `--mono-src` or `--mono-tgt`.
+
+    Raises:
+        DataError: It cannot be read, or has no usable line.
+    """
+    number = sum(1 for _ in text.usable(report=True))
+    if not number:
+        raise DataError(f"{option} {text.path}: has no usable line; give text with one sentence per line")
+    size = min(number, LANGUAGE_SAMPLE)
+    sample = [line for index, line in enumerate(text.usable()) if is_chosen(index, size, number)]
+    pairs = list(islice(training_pairs(data), LANGUAGE_SAMPLE))
+    sources = [src for src, _ in pairs]
+    targets = [tgt for _, tgt in pairs]
+    if option == "--mono-src":
+        problem = warning_about(sample, sources, targets, data.src)
+    else:
+        problem = warning_about(sample, targets, sources, data.tgt)
+    if problem:
+        log.warning("%s %s: %s", option, text.path, problem)
+    return number
 
 
 def _write_chosen(lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:

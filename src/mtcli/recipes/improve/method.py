@@ -14,6 +14,7 @@ from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, use
 from mtcli.recipes.improve.candidates import PLAIN, Candidate, Ensemble, Result
 from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Material, Synthetic
+from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,15 @@ lines are translated in the same time.
 """
 
 
+def metric_on(num_valid: int, request: ImproveRequest) -> str:
+    """Return the score that decides which model is the best, and warn of too few validation pairs."""
+    if num_valid >= FEW_VALIDATION_PAIRS:
+        return selection_metric(request.config.data.tgt)
+    pairs = counted(num_valid, "validation pair")
+    log.warning("%s are too few to tell which model is better; name more with --valid", pairs)
+    return "chrf"  # BLEU of a few sentences is often 0
+
+
 class Method:
     """The recipe for one request.
 
@@ -40,11 +50,7 @@ class Method:
         self.stages = stages
         self.budget = stages.budget
         self.material = material
-        self.metric = selection_metric(stages.request.config.data.tgt)
-        if self.material.sizes["valid"] < FEW_VALIDATION_PAIRS:
-            self.metric = "chrf"  # BLEU of a few sentences is often 0
-            pairs = counted(self.material.sizes["valid"], "validation pair")
-            log.warning("%s are too few to tell which model is better; name more with --valid", pairs)
+        self.metric = metric_on(material.sizes["valid"], stages.request)
         self.result = Result()
         self.targets = material.text_lines(source=False)
         """Text in the target language."""

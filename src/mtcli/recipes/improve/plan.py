@@ -1,132 +1,114 @@
-"""`mtcli improve --dry-run`: the stages and their commands, before anything is measured or written."""
+"""`mtcli improve --dry-run`: the stages, what each does, and its share of the budget, before anything is measured."""
 
 import shlex
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mtcli.corpus.readers.sources import parse_source
-from mtcli.recipes.improve.commands import Scores, Stages, Training
-from mtcli.recipes.improve.material import Lines, Material, Synthetic
-from mtcli.recipes.improve.method import Method
-from mtcli.recipes.improve.pairs import choose_splits, corpus_pairs
+from mtcli.config.scores import METRIC_NAMES
+from mtcli.recipes.improve import budget as shares
+from mtcli.recipes.improve.candidates import PLAIN
+from mtcli.recipes.improve.commands import score_command, tokenizer_command, training_command
+from mtcli.recipes.improve.material import check_material, plain_corpora, tokenizer_texts
+from mtcli.recipes.improve.method import metric_on
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.monolingual import Text
-from mtcli.text.lines import Counts
+from mtcli.runtime.wording import counted
 
-ASSUMPTIONS = (
-    "assuming that each training uses its share of the budget, that translating takes no time, and that each model is "
-    "better than the one before"
-)
 
-MANY_EPOCHS = 1000.0
-"""Assumed number of epochs of the plain model, so that all monolingual lines are useful."""
+@dataclass(frozen=True)
+class _Step:
+    """A stage of the plan."""
+
+    name: str
+    purpose: str
+    share: float = 0.0
+    """Share of the budget; 0: it has none of its own."""
+    command: Sequence[str] = ()
+    """The arguments of `mtcli`; empty: they depend on what is measured."""
+
+    def __str__(self) -> str:
+        share = f" ({self.share:.0%} of the budget)" if self.share else ""
+        line = f"{self.name}{share}: {self.purpose}"
+        return f"{line}\n  {shlex.join(['mtcli', *self.command])}" if self.command else line
 
 
 def plan(request: ImproveRequest) -> str:
-    """Return the stages with their commands and shares of the budget, as lines of text.
-
-    Args:
-        request: The request.
+    """Return the stages of a request, as lines of text. Nothing is written.
 
     Raises:
         DataError: The pairs or the texts cannot be used.
     """
-    stages = _PlannedStages(request)
-    Method(stages, _PlannedMaterial(stages)).run()
-    lines = [f"The stages, {ASSUMPTIONS}:"]
-    for name, command in stages.commands:
-        amount = stages.amounts.get(name)
-        share = f" ({amount / request.budget.total:.0%} of the budget)" if amount else ""
-        lines.append(f"{name}{share}: {shlex.join(['mtcli', *command])}")
-    return "\n".join(lines)
+    num_valid = check_material(request)
+    metric = METRIC_NAMES[metric_on(num_valid, request)]
+    has_text = request.mono_tgt is not None or request.mono_src is not None
+    steps = [*_first_steps(request), *(_round(request) if has_text else _diversification(request))]
+    folder = request.out / steps[-1].name
+    compared = [*score_command(request, "test", str(request.out / PLAIN)), "--compare", str(folder)]
+    steps.append(_Step("comparison", f"compares the plain model and {folder.name} on the test pairs", command=compared))
+    if request.has_one_tokenizer:
+        steps.append(_Step("ensemble, validation", "scores all models together"))
+    total = request.budget.in_words(request.budget.total)
+    first = f"The stages within {total}. Commands that depend on measurements are shown when they begin:"
+    kept = (
+        f"The model with the best {metric} on {counted(num_valid, 'validation pair')} is kept, and gets what is left."
+    )
+    return "\n".join([first, *map(str, steps), kept, *_cases(has_text)])
 
 
-class _PlannedStages(Stages):
-    """Stages that are noted and not run."""
-
-    def __init__(self, request: ImproveRequest):
-        super().__init__(request)
-        self.commands: list[tuple[str, list[str]]] = []
-        self.amounts: dict[str, float] = {}
-        """The share of the budget of each training."""
-        self._decisions: dict[str, Any] = {}
-
-    def remaining(self) -> float:
-        return self.budget.total - sum(self.amounts.values())
-
-    def decide(self, name: str, decision: Callable[[], Any]) -> Any:
-        if name not in self._decisions:
-            self._decisions[name] = decision()
-        return self._decisions[name]
-
-    def train(self, name: str, corpora: Sequence[str], amount: Callable[[], float], **options: Any) -> Training:
-        given = amount()
-        super().train(name, corpora, lambda: given, **options)
-        self.amounts[name] = given
-        return self.trainings[name]
-
-    def copy_run(self, run: Path, folder: Path) -> None:
-        pass
-
-    def result_of(self, folder: Path) -> Training:
-        amount = float(self.commands[-1][1][-1].removesuffix("s"))
-        return Training(str(folder), int(amount), amount, MANY_EPOCHS, "budget used", limit=amount)
-
-    def score(self, stage: str, *folders: str) -> Scores:
-        self.run(f"{stage}, validation", lambda: self.score_command("valid", *folders))
-        better = float(len(self.commands))
-        return Scores(better, better, 0.0)
-
-    def run(self, name: str, command: Callable[[], list[str]], *, is_captured: bool = False) -> str:
-        self.commands.append((name, command()))
-        return "{}"
-
-    def seconds_of(self, name: str) -> float:
-        return 0.0
+def _cases(has_text: bool) -> list[str]:
+    """Return what else the budget may be used for."""
+    if has_text:
+        more = f"it is divided into up to {shares.MAX_ROUNDS} rounds"
+    else:
+        more = f"up to {shares.MAX_TEACHERS} models of each direction translate the pairs"
+    return [
+        f"If plain training would see each pair fewer than {shares.MIN_EPOCHS:g} times, it gets the whole budget.",
+        f"If the plain model needs little of the budget, {more}.",
+    ]
 
 
-class _PlannedMaterial(Material):
-    """Material whose files are not written."""
+def _first_steps(request: ImproveRequest) -> list[_Step]:
+    """Return the stages up to the plain model, whose commands are known."""
+    steps = []
+    if request.trains_tokenizer:
+        command = tokenizer_command(request, tokenizer_texts(request))
+        steps.append(_Step("tokenizer", "trains one tokenizer for all models", command=command))
+    amount = shares.PLAIN_SHARE * request.budget.total
+    command = training_command(request, PLAIN, plain_corpora(request), amount)
+    steps.append(_Step(PLAIN, "trains a model on the pairs alone", shares.PLAIN_SHARE, command))
+    command = score_command(request, "valid", str(request.out / PLAIN))
+    steps.append(_Step(f"{PLAIN}, validation", "scores it, as each model after it", command=command))
+    return steps
 
-    def __init__(self, stages: Stages):
-        self._lines: dict[Path, int] = {}
-        """Number of lines that each file of pairs is made of."""
-        super().__init__(stages)
 
-    def _write_pairs(self) -> dict[str, Any]:
-        splits = choose_splits(self.data)
-        sizes: dict[str, Any] = {"train": []}
-        for corpus, spec in enumerate(self.data.train):
-            pairs = corpus_pairs(parse_source(spec).path, self.data)
-            sizes["train"].append(sum(1 for _ in splits.training_pairs(corpus, pairs, Counts())))
-        for name, given, held_out in (
-            ("valid", self.data.valid, splits.held_out.n_valid),
-            ("test", self.data.test, splits.held_out.n_test),
-        ):
-            sizes[name] = sum(1 for _ in corpus_pairs(given, self.data)) if given else held_out
-            self._check_held_out(name, given, sizes[name])
-        return sizes
+def _round(request: ImproveRequest) -> list[_Step]:
+    """Return the stages of a round that uses the rest of the budget."""
+    amount = 1 - shares.PLAIN_SHARE
+    texts = [path for path in (request.mono_src, request.mono_tgt) if path is not None]
+    share = shares.TRANSLATION_SHARE * amount / len(texts) if request.budget.is_time else 0.0
+    steps = []
+    if request.mono_src is not None:
+        purpose = f"translates {request.mono_src} by the best model so far"
+        steps.append(_Step("synthetic-1/forward", purpose, share))
+    if request.mono_tgt is not None:
+        purpose = "trains a model of the opposite direction"
+        steps.append(_Step("reverse-1", purpose, shares.REVERSE_SHARE * amount))
+        steps.append(_Step("synthetic-1/back", f"translates {request.mono_tgt} by it", share))
+    return [*steps, _last_step(steps)]
 
-    def _held_out(self) -> frozenset[str]:
-        return frozenset()
 
-    def _untagged(self, corpus: Path) -> Path:
-        return corpus
+def _diversification(request: ImproveRequest) -> list[_Step]:
+    """Return the stages of data diversification with one model of each direction."""
+    each = shares.TEACHERS_SHARE / 2
+    share = shares.TRANSLATION_SHARE / 2 if request.budget.is_time else 0.0
+    steps = [
+        _Step("synthetic-1/forward-1", "translates the sources of the pairs by the plain model", share),
+        _Step("reverse-1", "trains a model of the opposite direction", each),
+        _Step("synthetic-1/reverse-1", "translates the targets of the pairs by it", share),
+    ]
+    return [*steps, _last_step(steps)]
 
-    def side(self, *, source: bool) -> Lines:
-        name = f"train.{self.data.src if source else self.data.tgt}.txt"
-        return Lines(Text(self.folder / name), self.num_pairs)
 
-    def _text_for_tokenizer(self, lines: Lines, *, source: bool) -> Path:
-        return self.folder / f"text.{self.data.src if source else self.data.tgt}.txt"
-
-    def translate(
-        self, name: str, model: str, lines: Lines, how: Sequence[str], *, at_most: int, amount: float
-    ) -> list[Path]:
-        path = self._augment(f"{name}-1", model, how)
-        self._lines[path] = min(lines.number, at_most)
-        return [path]
-
-    def merge(self, name: str, files: Sequence[Path]) -> Synthetic:
-        return Synthetic(self.request.out / f"{name}.jsonl", sum(self._lines[file] for file in files))
+def _last_step(before: Sequence[_Step]) -> _Step:
+    """Return the training on the synthetic pairs, which uses what the plain model and these stages have left."""
+    rest = 1 - shares.PLAIN_SHARE - sum(step.share for step in before)
+    return _Step("improved-1", "trains a model on the pairs and these translations", rest)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mtcli.errors import DataError, UsageError
 from mtcli.recipes.improve.candidates import PLAIN, Result
-from mtcli.recipes.improve.commands import Stages, StagesOfRecipe
+from mtcli.recipes.improve.commands import Stages
 from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.material import Material
 from mtcli.recipes.improve.method import Method
@@ -61,7 +61,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
 def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
     """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
     _refuse_changed_result(recipe)
-    stages = StagesOfRecipe(request, recipe)
+    stages = Stages(request, recipe)
     try:
         material = Material(stages)
         material.check_texts()

@@ -15,11 +15,9 @@ from helpers.processes import no_hang
 
 from mtcli.errors import LockedError, StageError, StoppedError, StorageError, UsageError
 from mtcli.recipes import recipe as recipe_module
-from mtcli.recipes import stages
-from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
-from mtcli.recipes.stages import Stage, run_command
+from mtcli.recipes.recipe import STATE, Changes, Recipe, Stage, open_recipe, run_command
 
-PROGRAM = stages.PROGRAM
+PROGRAM = recipe_module.PROGRAM
 
 APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2])"
 
@@ -36,13 +34,13 @@ open(sys.argv[2], "w")
 @pytest.fixture(autouse=True)
 def _short_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start Python without mtcli, whose imports take seconds."""
-    monkeypatch.setattr(stages, "PROGRAM", (sys.executable, "-S", "-c"))
+    monkeypatch.setattr(recipe_module, "PROGRAM", (sys.executable, "-S", "-c"))
 
 
 def test_files_in_the_current_folder_are_no_modules_of_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "PROGRAM", PROGRAM)
+    monkeypatch.setattr(recipe_module, "PROGRAM", PROGRAM)
     monkeypatch.chdir(tmp_path)
     Path("typer.py").write_text("raise SystemExit('this is a file of the user')")
     assert "mtcli" in run_command(Stage("version", ("--version",), is_captured=True))
@@ -197,9 +195,8 @@ PARENT = """
 import sys
 import time
 from mtcli.recipes import recipe as recipe_module
-from mtcli.recipes import stages
-stages.PROGRAM = (sys.executable, "-S", "-c")
-stages.run_command(stages.Stage("x", (sys.argv[1], sys.argv[2])))
+recipe_module.PROGRAM = (sys.executable, "-S", "-c")
+recipe_module.run_command(recipe_module.Stage("x", (sys.argv[1], sys.argv[2])))
 """
 
 CHILD = """
