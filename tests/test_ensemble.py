@@ -1,13 +1,12 @@
 """Several models that translate and score together."""
 
-import copy
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.toy import PAIRS, save_toy, toy
-from test_cli import mtcli
+from helpers.harness import mtcli
+from helpers.toy import PAIRS, disturbed, save_toy, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict
@@ -29,16 +28,6 @@ SEARCHES = [
     Options(beam_size=12),
     Options(sample=True, seed=5),
 ]
-
-
-def disturbed(translator: Translator, seed: int) -> Translator:
-    """Return a copy of a model with noise on its weights."""
-    model = copy.deepcopy(translator.model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return Translator(model, translator.tokenizer, translator.longest_src)
 
 
 def combined(first: Translator, *others: Translator) -> Translator:
