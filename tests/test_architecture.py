@@ -2,15 +2,14 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from draw_architecture import NAMES, PACKAGE, PICTURE, ROOT, drawn, imports, imports_of_modules, package, reduced
+from helpers.imports import HEAVY, loaded
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "mtcli"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LAYERS = (
     "errors limits",
     "runtime",
@@ -32,38 +31,9 @@ LAYERS = (
 )
 """Packages and top-level modules, from the lowest up. Each may import those in lower rows only."""
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names.split()}
-MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = {"torch", "datasets", "pydantic", "tokenizers", "numpy", "pyarrow", "safetensors", "sacrebleu", "fastapi"}
 
 
-def dotted(path: Path) -> str:
-    """Return a module's name: `text.lines` for `…/mtcli/text/lines.py`, `data` for `…/mtcli/data/__init__.py`."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-
-
-NAMES = {dotted(path) for path in MODULES}
-
-
-def imports(tree: ast.AST) -> Iterator[str]:
-    """Yield the modules of mtcli that code imports, at its top or inside functions: `text.lines`, `errors`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            assert not node.level, "write imports from the package's root"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names] if node.module else []
-            for name in whole:
-                inner = name.removeprefix("mtcli.")
-                if name.startswith("mtcli.") and inner != "__version__":
-                    yield inner if inner in NAMES else inner.rpartition(".")[0]
-        elif isinstance(node, ast.Import):
-            yield from (a.name.removeprefix("mtcli.") for a in node.names if a.name.startswith("mtcli."))
-
-
-GRAPH = {dotted(path): set(imports(ast.parse(path.read_text()))) for path in MODULES}
-
-
-def package(name: str) -> str:
-    """Return the package of a module: `data` for `text.lines`."""
-    return name.partition(".")[0]
+GRAPH = imports_of_modules()
 
 
 def test_the_parser_sees_the_imports() -> None:
@@ -82,7 +52,7 @@ def test_every_package_has_a_layer_and_a_docstring() -> None:
 
 
 def test_the_table_of_packages_names_every_module() -> None:
-    table = PAGE.read_text(encoding="utf-8").partition("| package |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| package |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| `")]
     for layer, contents in rows:
         (name, *_) = re.findall(r"`(\w+)(?:/|\.py)`", layer)
@@ -91,6 +61,64 @@ def test_the_table_of_packages_names_every_module() -> None:
     packages = [name for layer, _ in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", layer)]
     assert {*packages, "__main__"} == LAYER.keys()
     assert [LAYER[name] for name in packages] == sorted((LAYER[name] for name in packages), reverse=True)
+
+
+def test_the_list_names_every_package_from_top_to_bottom() -> None:
+    lists = re.findall(r"^- (`\w+`(?:, `\w+`)*): ", PAGE, re.MULTILINE)
+    names = [name for names in lists for name in re.findall(r"\w+", names)]
+    assert sorted(names) == sorted(LAYER.keys() - {"__main__"})
+    assert [LAYER[name] for name in names] == sorted((LAYER[name] for name in names), reverse=True)
+
+
+def test_the_picture_is_current() -> None:
+    assert PICTURE.read_text(encoding="utf-8") == drawn(), "run scripts/draw_architecture.py"
+
+
+def test_the_picture_has_each_import_as_a_path_of_arrows() -> None:
+    graph = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set(), "e": {"d"}}
+    assert reduced(graph) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set(), "e": {"d"}}
+
+
+def defined(path: Path) -> set[str]:
+    """Return the functions, classes and constants of a module, and the methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found.update(f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+        if isinstance(node, ast.Assign):
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return found
+
+
+def is_defined(name: str) -> bool:
+    """Return True if `module.function`, `module.Class` or `module.Class.method` exists."""
+    module = max((each for each in NAMES if name.startswith(f"{each}.")), key=len, default="")
+    path = PACKAGE / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return name.removeprefix(f"{module}.") in defined(file)
+
+
+def test_functions_on_the_ways_from_a_command_to_its_result_exist() -> None:
+    section = PAGE.partition("## From a command to its result")[2].partition("\n## ")[0]
+    walks = re.split("^### ", section, flags=re.MULTILINE)[1:]
+    assert len(walks) == 3
+    for walk, most in zip(walks, (40, 25, 35), strict=True):
+        hops = re.findall(r"^\d+\. `([\w.]+)`", walk, re.MULTILINE)
+        assert 10 < len(hops) <= most, walk
+        assert [hop for hop in re.findall(r"`(\w+\.[\w.]+)`", walk) if not is_defined(hop)] == []
+    assert not is_defined("cli.train.no_such_function")
+
+
+def test_places_of_changes_exist() -> None:
+    section = PAGE.partition("## Where to make a change")[2].partition("\n## ")[0]
+    for name in re.findall(r"`([\w/]+/(?:\w+\.py)?)`", section):
+        assert (PACKAGE / name).exists(), name
+    places = re.findall(r"((?:`[\w.]+`(?:, | and )?)+) in `([\w/]+\.py)`", section)
+    assert len(places) > 15
+    for names, file in places:
+        assert set(re.findall(r"[\w.]+", names.replace(" and ", " "))) <= defined(PACKAGE / file), (names, file)
 
 
 def test_packages_import_downwards_only() -> None:
@@ -109,18 +137,16 @@ def test_there_are_no_circular_imports() -> None:
     list(TopologicalSorter(GRAPH).static_order())  # CycleError names the circle
 
 
+def test_test_files_do_not_import_each_other() -> None:
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        assert not re.search(r"^ *(?:from|import) test_", path.read_text(encoding="utf-8"), re.MULTILINE), path
+
+
 def test_the_command_line_imports_other_packages_inside_functions() -> None:
     for path in (PACKAGE / "cli").glob("*.py"):
         tree = ast.parse(path.read_text())
         top = ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
         assert {name for name in imports(top) if not name.startswith("cli")} <= {"errors", "limits"}
-
-
-def loaded(code: str) -> set[str]:
-    """Run code in a new process, and return the top-level modules that are loaded afterwards."""
-    code = f"import sys\n{code}\nprint('\\n' + ' '.join(m for m in sys.modules if '.' not in m))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
 
 
 HELP = """

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.marian import lines, marian_folder
-from helpers.toy import PAIRS, TorchTranslator, toy
-from test_export import save_run
+from helpers.toy import PAIRS, TorchTranslator, save_run, toy
 
 from mtcli.errors import UsageError
 from mtcli.exchange import argos, sentencepiece_model

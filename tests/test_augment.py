@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import mtcli
 from helpers.toy import PAIRS, save_toy, toy
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import mtcli
 
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError

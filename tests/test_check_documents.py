@@ -4,7 +4,7 @@ from pathlib import Path
 
 import check_documents
 import pytest
-from test_text_documents import CAPTIONS, CATALOGUE, CUES, WRAPPED
+from helpers.sample_documents import CAPTIONS, CATALOGUE, CUES, WRAPPED
 
 from mtcli.documents.formats.registry import MODULES
 

@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
@@ -14,11 +13,11 @@ from typing import Any
 
 import pytest
 from conftest import toy_pairs
-from helpers.harness import run
+from helpers.documentation import parse
+from helpers.harness import mtcli, run
 from helpers.points import strike_in
 from helpers.processes import HANGS
 from helpers.toy import save_toy
-from test_readme import parse
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -31,14 +30,6 @@ from mtcli.text.tokenizer.vocabulary_file import RESERVED
 LONG = " ".join(["stone", "bird"] * 500)
 
 EN_XX = ("--src", "en", "--tgt", "xx")
-
-
-def mtcli(*arguments: str | Path, cwd: Path, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
-    with tempfile.NamedTemporaryFile() as given:
-        given.write(stdin)
-        given.flush()
-        done = run(*arguments, cwd=cwd, stdin=Path(given.name), env=env)
-    return subprocess.CompletedProcess(arguments, done.code, done.out.encode(), done.err.encode())
 
 
 def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) -> None:

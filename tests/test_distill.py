@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from helpers.harness import mtcli
 from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
-from test_cli import mtcli
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig

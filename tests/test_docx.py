@@ -1,44 +1,18 @@
 import io
 import re
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from helpers.documents import capitals
 from helpers.formats import OPTIONS, shout, shown
+from helpers.sample_documents import DOCX_FIELD, DOCX_LINK, NAMESPACE, body, packed, run
 
 from mtcli.documents.formats import archive, docx
 from mtcli.documents.formats.docx import read
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
-
-NAMESPACE = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:r="r"'
-KIND = "application/vnd.openxmlformats-officedocument.wordprocessingml"
-TYPES = (
-    f'<Types><Override PartName="/word/document.xml" ContentType="{KIND}.document.main+xml"/>'
-    f'<Override PartName="/word/footnotes.xml" ContentType="{KIND}.footnotes+xml"/></Types>'
-)
-
-
-def body(paragraphs: str) -> str:
-    return f"<w:document {NAMESPACE}><w:body>{paragraphs}</w:body></w:document>"
-
-
-def run(text: str, properties: str = "") -> str:
-    look = f"<w:rPr>{properties}</w:rPr>" if properties else ""
-    return f'<w:r>{look}<w:t xml:space="preserve">{text}</w:t></w:r>'
-
-
-def packed(paragraphs: str, extra: Mapping[str, str | bytes] | None = None) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("[Content_Types].xml", TYPES)
-        file.writestr("word/document.xml", body(paragraphs))
-        for name, content in (extra or {}).items():
-            file.writestr(name, content)
-    return buffer.getvalue()
 
 
 def document(content: bytes) -> str:
@@ -116,10 +90,7 @@ MARKS = {kind: f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("begin", "sep
 CASES = {
     "break": ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t></w:r></w:p>", "one[<br 1/>]two"),
     "leading tab": ("<w:p><w:r><w:tab/><w:t>one</w:t></w:r></w:p>", "one"),
-    "hyperlink": (
-        f'<w:p>{run("see ")}<w:hyperlink r:id="1">{run("it", "<w:u/>")}</w:hyperlink></w:p>',
-        "see [<x1>]it[</x1>]",
-    ),
+    "hyperlink": (DOCX_LINK, "see [<x1>]it[</x1>]"),
     "insertion": (f'<w:p><w:ins w:id="1">{run("one")}</w:ins></w:p>', "one"),
     "deletion": (
         f"<w:p>{run('one ')}<w:del><w:r><w:delText>no</w:delText></w:r></w:del>{run('b')}</w:p>",
@@ -129,11 +100,7 @@ CASES = {
         f"<w:p>{run('a ')}<w:sdt><w:sdtPr><w:id/></w:sdtPr><w:sdtContent>{run('b')}</w:sdtContent></w:sdt></w:p>",
         "a [<x1>][<x2>]b[</x2>][</x1>]",
     ),
-    "field": (
-        f'<w:p>{run("Page ")}<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>'
-        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{run("1")}<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>',
-        "Page [<x1/>]",
-    ),
+    "field": (DOCX_FIELD, "Page [<x1/>]"),
     "link as a field": (
         '<w:p><w:r><w:t>See </w:t><w:fldChar w:fldCharType="begin"/><w:instrText> HYPERLINK "x" </w:instrText>'
         f'<w:fldChar w:fldCharType="separate"/></w:r>{run("one", "<w:u/>")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'

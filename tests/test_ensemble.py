@@ -1,13 +1,12 @@
 """Several models that translate and score together."""
 
-import copy
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
-from test_cli import mtcli
+from helpers.harness import mtcli
+from helpers.toy import PAIRS, TorchTranslator, disturbed, save_toy, toy
 
 from mtcli.corpus.batching import pad
 from mtcli.explain.as_json import to_dict
@@ -28,16 +27,6 @@ SEARCHES = [
     Options(beam_size=12),
     Options(sample=True, seed=5),
 ]
-
-
-def disturbed(translator: TorchTranslator, seed: int) -> TorchTranslator:
-    """Return a copy of a model with noise on its weights."""
-    model = copy.deepcopy(translator.model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    return TorchTranslator(model, translator.tokenizer, translator.longest_src)
 
 
 def combined(first: TorchTranslator, *others: TorchTranslator) -> TorchTranslator:

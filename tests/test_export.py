@@ -15,7 +15,7 @@ import pytest
 import torch
 from helpers import harness
 from helpers.ranks import LAUNCHED
-from helpers.toy import PAIRS, ExportedTranslator, TorchTranslator, save_toy, toy
+from helpers.toy import PAIRS, ExportedTranslator, TorchTranslator, save_run, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
@@ -42,13 +42,6 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 VARIANTS = {"paper": toy, "others": lambda: toy("pre", joint=False, positions="learned")}
 LINES = [src for src, _ in PAIRS[::7]] + [f"{a[0]} {b[0]}" for a, b in zip(PAIRS[::9], PAIRS[5::9], strict=False)]
 ODD = ["", "one  red dog", "</s> <s> <pad>", "<0x0A>", "日本 🙂 e\u0301", "dog\u2028cat", "one"]
-
-
-def save_run(folder: Path, translator: TorchTranslator, decode: DecodeConfig | None = None) -> Path:
-    (folder / "data").mkdir(parents=True)
-    rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::3]]
-    (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
-    return save_toy(folder, translator, decode=decode)
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from helpers.documentation import DOCUMENTATION, IN_CONFIGS
+from helpers.imports import HEAVY, loaded
 from sacrebleu.metrics import BLEU
-from test_architecture import HEAVY, loaded
-from test_readme import DOCUMENTATION, IN_CONFIGS
 from typer.main import get_command
 from typer.testing import CliRunner
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from helpers.documents import ByRule
 from helpers.formats import OPTIONS, shouted, shown
+from helpers.sample_documents import HTML
 
 from mtcli.documents.formats import html
 from mtcli.documents.formats.escapes import unescape
@@ -19,20 +20,9 @@ from mtcli.translate.translation import Options
 
 OPTIONS_HTML = replace(OPTIONS, name="a.html")
 
-PAGE = """<!DOCTYPE html>
-<html lang="en"><head><title>Tom &amp; co</title><meta name="description" content='A "page"'>
-<meta name=viewport content="width=device-width"><script>if (a<b) write("<p>no</p>")</script></head>
-<body><!-- <p>no</p> -->
-<h1 id=top title=Hello>Hello&nbsp;<b>big
-   <i>world</i></b></h1>
-<p>AT&T <code>x = 1</code> &lt;ok&gt; <img src="a.png" alt="A dog"> end
-<ul><li>one<li>two <a href="?a=1&b=2">three</a></ul>
-<pre>no <b>no</b></pre><textarea>no</textarea><p translate="no">no<p>yes
-"""
-
 
 def test_identity_is_byte_for_byte_and_changed_text_is_escaped() -> None:
-    found = shouted(read_html, PAGE)
+    found = shouted(read_html, HTML)
     assert "<title>TOM &amp; CO</title>" in found
     assert "content='A \"PAGE\"'" in found
     assert '<h1 id=top title="HELLO">HELLO&nbsp;<b>BIG <i>WORLD</i></b></h1>' in found

@@ -15,10 +15,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 import torch
 from helpers.marian import TAGS, generated, lines, marian_folder
+from helpers.servers import started
 from helpers.spm import marian_tokenizer
 from helpers.toy import save_toy
 from safetensors.torch import load_file, save_file
-from test_serve import started
 
 from mtcli.cli import main
 from mtcli.config.build import build

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 from helpers.formats import OPTIONS, shouted, shown
+from helpers.sample_documents import MARKDOWN
 from markdown_it import MarkdownIt
 
 from mtcli.documents.formats import markdown
@@ -9,43 +10,6 @@ from mtcli.documents.formats.markdown import read
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
-PAGE = """---
-title: no
----
-# Title *here* #
-
-Para one
-with `code` and **bold
-text** [link
-here](http://x "no") end\x20\x20
-hard\\
-break ![an image](a.png "no")
-
-> quote one
-> quote **two
-> three**
-- item [Ref] &nbsp; a
-- [ ] task
-
-```py
-no
-```
-
-| A \\| b | `c` |
-|---|:-:|
-| cell <b title="Hi">one</b> |  |
-
-[ref]: http://x "No"
-
-<div align="center">
-  <b>html</b> text <img alt="Logo" src=x>
-</div>
-
-Setext
-======
-
-    no
-"""
 SEGMENTS = [
     "Title [*]here[*]",
     'Para one with [`code`] and [**]bold text[**] [[]link here[](http://x "no")] end[  \n]hard[\\\n]break',
@@ -63,12 +27,12 @@ SEGMENTS = [
 
 
 def test_segments() -> None:
-    assert shown(read, PAGE) == SEGMENTS
+    assert shown(read, MARKDOWN) == SEGMENTS
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_structure_stays(line_end: str) -> None:
-    found = shouted(read, PAGE.replace("\n", line_end)).replace(line_end, "\n")
+    found = shouted(read, MARKDOWN.replace("\n", line_end)).replace(line_end, "\n")
     assert found.startswith(
         "---\ntitle: no\n---\n# TITLE *HERE* #\n\nPARA ONE WITH `code` AND **BOLD TEXT** [LINK HERE]"
     )

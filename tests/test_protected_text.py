@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from helpers.documents import ByRule, capitals
+from helpers.servers import serving, translated
 from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_serve_files import serving, translated
 from typer.testing import CliRunner
 
 from mtcli.cli import app

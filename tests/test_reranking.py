@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
-from test_cli import mtcli
-from test_ensemble import disturbed
+from helpers.harness import mtcli
+from helpers.toy import PAIRS, TorchTranslator, disturbed, save_toy, toy
 
 from mtcli.search.length import length_penalty
 from mtcli.translate.scoring import DEFAULT_WEIGHT, Reranker, log_probs_of

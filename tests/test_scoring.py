@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.toy import PAIRS, save_toy, toy
-from test_cli import mtcli
-from test_ensemble import disturbed
+from helpers.harness import mtcli
+from helpers.toy import PAIRS, disturbed, save_toy, toy
 
 from mtcli.config.build import build
 from mtcli.corpus.batching import Batch

@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,9 +21,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from fastapi import FastAPI
 from helpers.harness import Child, start
 from helpers.processes import HANGS
+from helpers.servers import OPTIONS, Gated, Site, is_closed, started, until
 from helpers.slow_server import ALLOWED, serve_endlessly, wait_for_permission
 from helpers.toy import PAIRS, save_toy, toy
 from libretranslatepy import LibreTranslateAPI
@@ -33,7 +32,7 @@ from typer.testing import CliRunner
 import mtcli.serve
 from mtcli.cli import app
 from mtcli.cli.serve import serve
-from mtcli.errors import DataError, NotFiniteError, UsageError
+from mtcli.errors import DataError, UsageError
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.connection import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections
@@ -41,86 +40,17 @@ from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
-from mtcli.serve.server import listen, server
+from mtcli.serve.server import listen
 from mtcli.translate.line_warnings import UNSEEN
-from mtcli.translate.translation import Candidate, Options, Translation
+from mtcli.translate.translation import Translation
 from mtcli.translate.translator import Translator
 
-BOUNDARY = "limit"
-OPTIONS = Options()
 LINES = [source for source, _ in PAIRS[::5]]
 
 
 def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
     """Return the translations of `mtcli translate`."""
     return list(toy().translate(lines, replace(OPTIONS, **changes), warn=False))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until another thread or process makes a condition true."""
-    end = time.monotonic() + HANGS
-    while not condition():
-        assert time.monotonic() < end, "the condition was never true"
-        time.sleep(0.001)
-
-
-def multipart(name: str, content: bytes, **fields: str) -> bytes:
-    """Return a form with fields and a file."""
-    parts = [
-        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
-        for key, value in fields.items()
-    ]
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
-    return b"".join([*parts, head, content, f"\r\n--{BOUNDARY}--\r\n".encode()])
-
-
-class Site:
-    """A running server, and methods that send requests to it."""
-
-    def __init__(self, port: int):
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
-
-    def send(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
-        """Send a request. Return status, JSON or text, and headers of the answer."""
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(self.url + path, body, names), timeout=HANGS) as answer:
-                status = answer.status
-                text = answer.read()
-                found = dict(answer.headers)
-        except urllib.error.HTTPError as error:
-            status = error.code
-            text = error.read()
-            found = dict(error.headers)
-        return status, json.loads(text) if "json" in found.get("content-type", "") else text.decode(), found
-
-    def json(self, path: str, **fields: Any) -> tuple[int, Any, dict[str, str]]:
-        return self.send(path, json.dumps(fields).encode(), content_type="application/json")
-
-    def upload(self, name: str, content: bytes, **fields: str) -> tuple[int, Any, dict[str, str]]:
-        body = multipart(name, content, **fields)
-        return self.send("/translate_file", body, content_type=f"multipart/form-data; boundary={BOUNDARY}")
-
-    def until_waiting(self, lines: int) -> None:
-        """Wait until this number of lines waits for the model."""
-        until(lambda: self.send("/health")[1]["waiting"] == lines)
-
-    def form(self, **fields: Any) -> tuple[int, Any, dict[str, str]]:
-        return self.send("/translate", urllib.parse.urlencode(fields, doseq=True).encode())
-
-
-@contextmanager
-def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
-    listening = listen("127.0.0.1", 0)
-    serving = server(app, seconds)
-    thread = threading.Thread(target=serving.run, args=([listening],))
-    thread.start()
-    try:
-        yield Site(listening.getsockname()[1])
-    finally:
-        serving.should_exit = True
-        thread.join()
 
 
 def served(translator: Translator, src: str = "en", tgt: str = "es") -> ServedModel:
@@ -138,28 +68,6 @@ def running(translator: Translator, limits: RequestLimits | None = None, api_key
 def site() -> Iterator[Site]:
     with running(toy(), RequestLimits(body=20_000, lines=100, tokens=60)) as found:
         yield found
-
-
-class Gated(Translator):
-    """A translator that returns its input in capitals when `gate` is released, and records its calls."""
-
-    def __init__(self) -> None:
-        super().__init__(toy().backend)
-        self.calls: list[list[str]] = []
-        self.begun = threading.Semaphore(0)
-        self.gate = threading.Semaphore(0)
-
-    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
-        self.calls.append(list(lines))
-        self.begun.release()
-        assert self.gate.acquire(timeout=HANGS)
-        if "bad" in self.calls[-1]:
-            raise DataError("a bad line")
-        if "broken" in self.calls[-1]:
-            raise NotFiniteError
-        if "worse" in self.calls[-1]:
-            raise ValueError("worse")
-        yield from [Translation(line, (Candidate(line.upper(), 0.0, 0.0),)) for line in self.calls[-1]]
 
 
 # ---- the LibreTranslate API ----
@@ -693,16 +601,6 @@ def few(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> py
     """Allow four open connections."""
     monkeypatch.setattr(Capacity, "measured", lambda: Capacity(connections=4, backlog=2))
     return caplog
-
-
-def is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(0.01)
-    try:
-        return connection.recv(1) == b""
-    except TimeoutError:
-        return False
-    except OSError:
-        return True
 
 
 def test_connections_that_wait_longest_are_closed_for_new_ones(few: pytest.LogCaptureFixture) -> None:

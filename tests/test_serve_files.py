@@ -3,7 +3,6 @@
 import http.client
 import json
 import logging
-import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -13,20 +12,30 @@ from typing import Any
 
 import pytest
 from helpers.processes import HANGS
+from helpers.servers import (
+    BOUNDARY,
+    OPTIONS,
+    Gated,
+    Site,
+    is_closed,
+    multipart,
+    serving,
+    translated,
+    until,
+    upload,
+)
 from helpers.toy import toy
 from starlette.formparsers import MultiPartParser
-from test_serve import BOUNDARY, OPTIONS, Gated, Site, is_closed, multipart, started, until
 
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.serve import app as application
-from mtcli.serve.app import FileStore, create_app
+from mtcli.serve.app import FileStore
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
 from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
 
 
 class Loud(Gated):
@@ -44,37 +53,10 @@ class Loud(Gated):
             yield Translation(line, tuple(Candidate(text, -1.0, -1.0) for text in texts))
 
 
-@contextmanager
-def serving(
-    *models: tuple[Translator, str, str], limits: RequestLimits | None = None, api_key: str | None = None
-) -> Iterator[Site]:
-    served = [ServedModel(translator, OPTIONS, (src, tgt)) for translator, src, tgt in models]
-    with started(create_app(served, limits, api_key)) as site:
-        yield site
-
-
 @pytest.fixture(scope="module")
 def loud() -> Iterator[Site]:
     with serving((Loud(), "en", "de"), limits=RequestLimits(file_body=20_000, body=20_000)) as site:
         yield site
-
-
-def upload(site: Site, name: str, content: bytes, **fields: str) -> tuple[int, Any]:
-    return site.upload(name, content, **fields)[:2]
-
-
-def translated(site: Site, name: str, content: bytes, to: str = "de", **fields: str) -> tuple[str, str]:
-    """Return the name and the text of a translated file."""
-    status, answer = upload(site, name, content, **{"source": "en", "target": to, **fields})
-    assert status == 200, answer
-    url = answer["translatedFileUrl"]
-    assert url.startswith(f"{site.url}/download_file/")
-    status, text, headers = site.send(url.removeprefix(site.url))
-    assert status == 200
-    assert headers["content-type"] == "application/octet-stream"
-    assert headers["content-disposition"].startswith("attachment; ")
-    assert headers["x-content-type-options"] == "nosniff"
-    return urllib.parse.unquote(url.rpartition("/")[2]), text
 
 
 # ---- texts ----

@@ -8,14 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 
 import pytest
-import test_docx
-import test_html
-import test_markdown
-import test_xliff
 from helpers.documents import ByRule
+from helpers.sample_documents import CAPTIONS, CUES, WITH_MARKUP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_text_documents import CAPTIONS, CUES
 
 from mtcli.documents.formats import structure
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -27,15 +23,11 @@ from mtcli.documents.pipeline import translate_bytes
 from mtcli.serve.translation import document_of
 from mtcli.translate.translation import Options
 
-FILES = {
-    "a.html": test_html.PAGE.encode() + b"<p>one <i>two <b>three</i> four <br> five &nbsp; six",
-    "a.md": test_markdown.PAGE.encode() + b"\n\nuse `a` and `b` or *c* [d](e) <kbd>x</kbd> y\n",
+FILES = WITH_MARKUP | {
+    "a.html": WITH_MARKUP["a.html"] + b"<p>one <i>two <b>three</i> four <br> five &nbsp; six",
+    "a.md": WITH_MARKUP["a.md"] + b"\n\nuse `a` and `b` or *c* [d](e) <kbd>x</kbd> y\n",
     "a.vtt": CAPTIONS.encode() + b"\n\n00:11.000 --> 00:12.000\n<v Bob>one <i>two</i> <v Ann>three <b>four</b>\n",
     "a.srt": CUES.encode(),
-    "a.xliff": test_xliff.XLIFF1.encode(),
-    "b.xliff": test_xliff.XLIFF2.encode(),
-    "a.tmx": test_xliff.TMX.encode(),
-    "a.docx": test_docx.packed(f"<w:p>{''.join(test_docx.CASES[case][0] for case in ('hyperlink', 'field'))}</w:p>"),
 }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.harness import mtcli
+from helpers.searches import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
-from test_cli import mtcli
-from test_search import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import build_data, read_training_pairs

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from helpers.formats import OPTIONS, shout, shouted, shown
+from helpers.sample_documents import CAPTIONS, CATALOGUE, CUES, WRAPPED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,25 +60,6 @@ def test_an_output_with_the_suffix_of_its_type_or_an_unknown_one_is_accepted(nam
 
 # ---- plain text ----
 
-WRAPPED = """  The quick brown fox jumps over the lazy dog
-  because it can, and the dog does not mind
-  that.
-
-- The first item of a list that was wrapped at
-  about fifty characters.
-- Another
-
-The fox was born on the day after that, on the
-3. Oktober. So:
-1. number one
-2) two
-
-One line with a sentence of its own here.
-Another line with a sentence of its own.
-Roses are red today and the sky is so blue
-Sugar is sweet today and so are all of you
-"""
-
 
 def test_wrapped_paragraphs_are_one_segment_and_other_lines_are_kept() -> None:
     segments = [text for (text,) in read_text(EncodedText(WRAPPED)).segments]
@@ -118,23 +100,6 @@ def test_lines_break_at_spaces_and_between_chinese_characters() -> None:
 
 # ---- subtitles ----
 
-CUES = """\ufeff1
-00:00:01,000 --> 00:00:02,000 X1:10
-<i>Hello my dear
-friend.</i>
-
-2
-00:00:03,000 --> 00:00:04,000
-{\\an8}- Hi there.
-- <b>Hello</b> you
-
-12
-
-13
-00:00:05,000 --> 00:00:06,000
-2012
-"""
-
 
 def test_srt() -> None:
     assert shown(subtitles.read, CUES, SRT) == ["Hello my dear\nfriend.", "Hi there.", "[<b>]Hello[</b>] you"]
@@ -151,26 +116,6 @@ def test_a_cue_keeps_its_number_of_lines() -> None:
     others = document.segments[1:]
     written = document.write([("Guten Tag, mein lieber Freund.",), *others]).decode()
     assert "<i>Guten Tag, mein\nlieber Freund.</i>\n" in written
-
-
-CAPTIONS = """WEBVTT - with a title
-
-NOTE not this
-nor this
-
-STYLE
-::cue { color: red }
-
-id of a cue
-00:01.000 --> 00:02.000 align:left
-<v Bob>Tom &amp; Jerry&nbsp;go <c.red>to the</c>
-market <00:01.500>today
-
-100:00:03.000 --> 100:00:04.000
-a < b --x
-
-NOTE the end
-"""
 
 
 def test_vtt() -> None:
@@ -399,35 +344,6 @@ def test_cells_are_those_of_the_csv_module(rows: list[tuple[str, str]], newline:
 
 
 # ---- catalogues ----
-
-CATALOGUE = r"""# header
-msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\n"
-"Plural-Forms: nplurals=2; plural=(n != 1);\n"
-
-#. a comment
-#, fuzzy
-msgid "done"
-msgstr "getan"
-
-msgctxt "menu"
-msgid "Open \"%s\" now"
-msgstr ""
-
-msgid ""
-"First line.\n"
-"Second line.\n"
-msgstr ""
-
-msgid "%d file"
-msgid_plural "%d files"
-msgstr[0] ""
-msgstr[1] ""
-
-#~ msgid "old"
-#~ msgstr ""
-"""
 
 
 def test_messages_without_a_translation_get_one() -> None:

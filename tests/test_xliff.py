@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 from helpers.documents import capitals
 from helpers.formats import OPTIONS, shouted, shown
+from helpers.sample_documents import TMX, XLIFF1, XLIFF2
 
 from mtcli.documents.formats import tmx, xliff
 from mtcli.documents.formats.format import Reader
@@ -11,42 +12,6 @@ from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
 OPTIONS_XLIFF = replace(OPTIONS, name="file.xlf")
-
-XLIFF1 = """<?xml version="1.0" encoding="UTF-8"?>
-<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
-  <file source-language="en-US" datatype="plaintext" original="x"><body>
-    <trans-unit id="1">
-      <source>Größe &amp; <g id="1">co</g> <x id="2"/></source>
-    </trans-unit>
-    <trans-unit id="2"><source>kept</source><target>behalten</target></trans-unit>
-    <trans-unit id="3"><source>redo</source><target state="needs-translation">redo</target></trans-unit>
-    <trans-unit id="4"><source>empty</source><target/></trans-unit>
-    <trans-unit id="8"><source>final</source><target state='final' ></target></trans-unit>
-    <trans-unit id="5" translate="no"><source>no</source></trans-unit>
-    <trans-unit id="6"><source> <bpt id="1">&lt;b></bpt>one
-        two<ept id="1">&lt;/b></ept> <ph id="2">no</ph></source></trans-unit>
-    <trans-unit id="7"><source>12</source></trans-unit>
-  </body></file>
-</xliff>
-"""
-XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">
-<file id="f"><unit id="u" translate="no"><segment><source>no</source></segment></unit>
-<unit id="v"><segment state="initial"><source>a <pc id="1">b</pc> <sc id="2"/>c<ec startRef="2"/> d</source></segment>
-<ignorable><source> </source></ignorable><segment><source>e</source><target>kept</target></segment></unit></file>
-</xliff>
-"""
-TMX = """<?xml version="1.0"?>
-<!DOCTYPE tmx SYSTEM "tmx14.dtd">
-<tmx version="1.4"><header srclang="en"/><body>
-  <tu>
-    <tuv xml:lang="EN-US">
-      <seg>Hello <bpt i="1">&lt;b></bpt>you<ept i="1"/> &amp; me</seg>
-    </tuv>
-  </tu>
-  <tu><tuv xml:lang="en"><seg>kept</seg></tuv><tuv xml:lang="de-AT"><seg>behalten</seg></tuv></tu>
-  <tu><tuv lang="en"><seg>empty</seg></tuv><tuv lang="de"><seg></seg></tuv></tu>
-</body></tmx>
-"""
 
 
 def test_targets_are_added_to_xliff_1_where_they_are_missing() -> None:

@@ -340,3 +340,11 @@ def address_space(more: int) -> None:
     """Limit the address space of this process to `more` bytes beyond its present size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + more)
+
+
+def mtcli(*arguments: str | Path, cwd: Path, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:
+    with tempfile.NamedTemporaryFile() as given:
+        given.write(stdin)
+        given.flush()
+        done = run(*arguments, cwd=cwd, stdin=Path(given.name), env=env)
+    return subprocess.CompletedProcess(arguments, done.code, done.out.encode(), done.err.encode())

@@ -1,5 +1,7 @@
 """A model small enough to be trained in a test, so that its translations are better than chance."""
 
+import copy
+import json
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -115,3 +117,20 @@ def save_toy(
     (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
     pieces.save(folder / "tokenizer.json")
     return folder
+
+
+def disturbed(translator: TorchTranslator, seed: int) -> TorchTranslator:
+    """Return a copy of a model with noise on its weights."""
+    model = copy.deepcopy(translator.model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return TorchTranslator(model, translator.tokenizer, translator.longest_src)
+
+
+def save_run(folder: Path, translator: TorchTranslator, decode: DecodeConfig | None = None) -> Path:
+    (folder / "data").mkdir(parents=True)
+    rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::3]]
+    (folder / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
+    return save_toy(folder, translator, decode=decode)
