@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from documents import translate_inline
 from faults import harness
 from ranks import LAUNCHED
 from toy import PAIRS, save_toy, toy
@@ -22,7 +23,6 @@ from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.corpus.batching import pad
 from mtcli.documents.markup.inline import Tag
-from mtcli.documents.markup.sentences import translate_inline
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
 from mtcli.exchange.export import default_folder, export
 from mtcli.exchange.targets import TARGETS, obstacles
