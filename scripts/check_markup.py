@@ -48,8 +48,9 @@ from ibm_model1 import sure_translations
 from mtcli.corpus import demo
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import shape_of
-from mtcli.documents.markup.sentences import translate_inline
+from mtcli.documents.markup.sentences import translate_candidates
 from mtcli.evaluation.metrics import score
+from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import protected_of
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
@@ -128,6 +129,13 @@ def faults_of(source: Inline, translation: Inline) -> list[str]:
     return faults
 
 
+def translate_inline(sentences: Sequence[Inline], translator: Translator, options: Options) -> list[Inline]:
+    """Return the best translation of each sentence."""
+    with Progress("translating", total=len(sentences), unit="sentences") as bar:
+        (found,) = translate_candidates([sentences], translator, options, bar)
+    return [candidates[0].content for candidates in found]
+
+
 def check_lines(arguments: argparse.Namespace, translator: Translator, options: Options) -> bool:
     """Translate generated segments; return True if all is well."""
     lines = arguments.sources.read_text().splitlines()
@@ -135,7 +143,7 @@ def check_lines(arguments: argparse.Namespace, translator: Translator, options: 
     rng = random.Random(arguments.seed)
     segments = [segment_of(line, rng) for line in islice(cycle(lines), arguments.count)]
     began = time.process_time()
-    translations = list(translate_inline([segment.marked for segment in segments], translator, options))
+    translations = translate_inline([segment.marked for segment in segments], translator, options)
     seconds = time.process_time() - began
     faults: Counter[str] = Counter()
     for segment, translation in zip(segments, translations, strict=True):

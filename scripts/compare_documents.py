@@ -29,10 +29,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 from mtcli.documents.formats.docx import read as read_docx
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.html import read as read_html
+from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.markup.inline import Inline
-from mtcli.documents.pipeline import translate_segments, translate_text
+from mtcli.documents.pipeline import translate_segments
 from mtcli.translate.loading import load
 
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -103,9 +105,10 @@ def model_translator(run: Path) -> CountedTranslator:
     translator, options, (src, _) = load(run, "cpu", "auto")
 
     def rule(text: str) -> str:
-        return translate_text(text, translator, options, src=src, quiet=True)
+        document = read_text(EncodedText(text))
+        return document.text(translate_all(document.segments))
 
-    def translate_all(segments: Sequence[Inline]) -> Sequence[Inline]:
+    def translate_all(segments: Sequence[Inline]) -> list[Inline]:
         return translate_segments(segments, translator, options, src=src, quiet=True)
 
     return CountedTranslator(rule, translate_all)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from documents import READ, ByRule, capitals, identity, tokenizer, translate_text
 from helpers.documents import READ, ByRule, capitals, identity, tokenizer
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.registry import PACKAGES, is_document, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import pieces_of
-from mtcli.documents.pipeline import translate_bytes, translate_segments, translate_text
+from mtcli.documents.pipeline import translate_bytes, translate_segments
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.translate import loading

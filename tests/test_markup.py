@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from documents import translate_inline
 from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup.placement import Layout
-from mtcli.documents.markup.sentences import translate_inline
 from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from documents import ByRule, capitals, translate_text
 from helpers.documents import ByRule, capitals
 from helpers.servers import serving, translated
 from helpers.toy import toy
@@ -21,7 +22,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.marks import mark_up
-from mtcli.documents.pipeline import translate_bytes, translate_text
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
 from mtcli.text import placeholders
 from mtcli.text.numbers import check_numbers, same_signs

@@ -1,10 +1,16 @@
 """Translators whose translations are known, for the tests of documents."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.markup.inline import Inline
+from mtcli.documents.markup.sentences import translate_candidates
+from mtcli.documents.pipeline import translate_segments
+from mtcli.runtime.progress import Progress
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
@@ -55,3 +61,18 @@ def identity(longest_src: int = 10_000) -> ByRule:
 def capitals(longest_src: int = 10_000) -> ByRule:
     """Return a translator that writes capitals."""
     return ByRule(str.upper, longest_src)
+
+
+def translate_text(text: str, translator: LineTranslator, options: Options, *, src: str, tgt: str = "") -> str:
+    """Translate plain text of any number of paragraphs."""
+    document = read_text(EncodedText(text))
+    return document.text(translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=True))
+
+
+def translate_inline(
+    sentences: Iterable[Inline], translator: LineTranslator, options: Options, *, warn: bool = True
+) -> list[Inline]:
+    """Return the best translation of each sentence with markup."""
+    with Progress("translating", quiet=True) as bar:
+        (found,) = translate_candidates([sentences], translator, options, bar, warn=warn)
+    return [candidates[0].content for candidates in found]

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates
@@ -295,15 +293,6 @@ def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
         verb = "repeats itself" if len(examples) == 1 else "repeat themselves"
         message = "%s %s (%.40s); --no-repeat-ngram 3 may prevent that"
         log.warning(message, counted(len(examples), "translation"), verb, examples[0])
-
-
-def translate_text(
-    text: str, translator: Translator, options: Options, *, src: str, tgt: str = "", quiet: bool = False
-) -> str:
-    """Translate plain text of any number of paragraphs, see `plain_text` and `translate_segments`."""
-    document = read_text(EncodedText(text))
-    translations = translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=quiet)
-    return document.write(translations).decode()
 
 
 def translate_bytes(

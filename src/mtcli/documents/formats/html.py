@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
 from mtcli.documents.formats.encoding import EncodedText
@@ -25,6 +24,7 @@ from mtcli.documents.formats.html_tokens import (
 from mtcli.documents.formats.items import Item, make_span, text_items
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
+from mtcli.documents.markup.inline import Kind
 from mtcli.errors import DataError
 
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
@@ -247,7 +247,7 @@ class _Reader:
                 self._items.pop()
             self._end_block()
 
-    def _kind_of(self, token: HtmlToken) -> Literal["open", "close", "point"]:
+    def _kind_of(self, token: HtmlToken) -> Kind:
         """Return the kind of an inline tag."""
         if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
             return "point"

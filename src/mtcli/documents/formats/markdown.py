@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from mtcli.documents.formats.encoding import decode
@@ -21,7 +20,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
 from mtcli.documents.formats.html_tokens import EMPTY, INLINE, tokenize
 from mtcli.documents.formats.items import Item, make_span
-from mtcli.documents.formats.markdown_inline import image_alt, inline_items, make_parser
+from mtcli.documents.formats.markdown_inline import image_alt, inline_items, place_recording_parser, standard_parser
 from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag
@@ -85,7 +84,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the blocks, of the tree of inline markup in each, and of code, see `format.Structure`."""
     text = decode(content, options.name).text
     digest = Digest()
-    parser = _standard_parser()
+    parser = standard_parser()
     env: dict[str, Any] = {}
     blocks = parser.parse(_without_front_matter(text), env)
     _pop_footnotes(env)
@@ -135,13 +134,6 @@ def _without_front_matter(text: str) -> str:
     return _NOT_LINE_END.sub("", text[:end]) + text[end:]
 
 
-def _standard_parser() -> MarkdownIt:
-    """Return a parser of blocks and inline markup, without places."""
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.core.ruler.enableOnly(["normalize", "block"])
-    return parser
-
-
 def _pop_footnotes(env: dict[str, Any]) -> list[list[int]]:
     """Remove the footnotes of one word, which the parser takes for definitions of links.
 
@@ -171,8 +163,8 @@ class _Reader:
         self.text = text
         self.name = name
         self._line_starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
-        self._parser = make_parser()
-        self._standard_parser = _standard_parser()
+        self._parser = place_recording_parser()
+        self._standard_parser = standard_parser()
         self._env: dict[str, Any] = {}
         self._num_marks = 0
         self._tokens = self._parser.parse(_without_front_matter(text), self._env)

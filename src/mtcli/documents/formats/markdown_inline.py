@@ -35,10 +35,16 @@ _PAIRS = EMPHASIS_NAMES | {"link"}
 _WORDS = frozenset({"code_inline", "autolink"})
 
 
-def make_parser() -> MarkdownIt:
-    """Return a parser of blocks whose inline rules record their places; see `inline_items`."""
+def standard_parser() -> MarkdownIt:
+    """Return a parser of blocks and inline markup, without places."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+def place_recording_parser() -> MarkdownIt:
+    """Return a parser of blocks whose inline rules record their places; see `inline_items`."""
+    parser = standard_parser()
     parser.inline.ruler2.disable("fragments_join")
     for rule in list(parser.inline.ruler.__rules__):
         parser.inline.ruler.at(rule.name, _recording(rule.name, rule.fn))
@@ -51,7 +57,7 @@ def inline_items(parser: MarkdownIt, content: str, env: Any) -> list[Item]:
     A line break is a space, or markup if it is a hard one.
 
     Args:
-        parser: See `make_parser`.
+        parser: See `place_recording_parser`.
         content: The content, as a token of the type `inline` has it.
         env: What the parser found in the file: the definitions of links.
     """

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+Kind = Literal["open", "close", "point"]
+"""An opening tag, a closing tag, or markup without a partner."""
 _MARKUP = re.compile(r"<[^<>]*>|&#\w+;")
 
 
@@ -15,8 +17,7 @@ class Tag:
 
     raw: str
     """The markup as in the file. A writer writes it back unchanged."""
-    kind: Literal["open", "close", "point"] = "point"
-    """An opening tag, a closing tag, or markup without a partner."""
+    kind: Kind = "point"
     text: str = ""
     """The character that a reference such as `&ndash;` stands for, or those of joined ones, see `is_joined`."""
 

@@ -4,13 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
-from typing import Literal
 
-from mtcli.documents.markup.inline import Inline, ProtectedText, Tag, merged, text_with_references
+from mtcli.documents.markup.inline import Inline, Kind, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
-
-Kind = Literal["open", "close", "point"]
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
 _UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")

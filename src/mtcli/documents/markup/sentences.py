@@ -11,7 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references, unprotected
 from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
@@ -24,9 +24,6 @@ from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
-
-CHUNK = 4096
-"""Sentences in memory at a time."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
@@ -137,34 +134,6 @@ class _Sentence:
             for text in re.split(f"({tokens})", part):
                 mark = self.mark_of_token.get(text)
                 yield text if mark is None else unprotected(mark)
-
-
-def translate_inline(
-    sentences: Iterable[Inline],
-    translator: Translator,
-    options: Options,
-    *,
-    decimals: bool = False,
-    total: int | None = None,
-    quiet: bool = False,
-    warn: bool = True,
-) -> Iterator[Inline]:
-    """Translate sentences with markup, in their order. See `translate_candidates`.
-
-    Args:
-        sentences: Each is a sentence; a tag in it may have its partner in another sentence.
-        translator: The model.
-        options: Options of the search.
-        decimals: The two languages write decimals alike, see `numbers.same_signs`.
-        total: Number of sentences, for the progress bar.
-        quiet: Show no progress bar.
-        warn: Warn about sentences that cannot be translated. The warnings quote them.
-    """
-    remaining = iter(sentences)
-    chunks = iter(lambda: list(islice(remaining, CHUNK)), [])
-    with Progress("translating", total=total, unit="sentences", quiet=quiet) as bar:
-        for found in translate_candidates(chunks, translator, options, bar, decimals=decimals, warn=warn):
-            yield from (candidates[0].content for candidates in found)
 
 
 @dataclass
