@@ -13,8 +13,6 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
-from mtcli.recipes.improve.commands import Stages
-from mtcli.recipes.improve.language_check import warning_about
 from mtcli.recipes.improve.pairs import (
     choose_splits,
     corpus_pairs,
@@ -25,7 +23,8 @@ from mtcli.recipes.improve.pairs import (
     write_pairs,
 )
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
+from mtcli.recipes.improve.stages import Stages
+from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts
 from mtcli.translate.backends.exported import sha256
