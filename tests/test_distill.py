@@ -20,10 +20,9 @@ from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
-from mtcli.recipes.distill.commands import STUDENT
-from mtcli.recipes.distill.comparison import Comparison, Result
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
-from mtcli.recipes.distill.run import commands, distill, distillation_of
+from mtcli.recipes.distill.run import distill, distillation_of, plan
+from mtcli.recipes.distill.stages import STUDENT
 from mtcli.recipes.distill.student_shape import (
     Usage,
     Vocabulary,
@@ -34,6 +33,7 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
+from mtcli.recipes.distill.summary import Comparison, Result
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
@@ -127,7 +127,7 @@ def test_the_commands_of_the_stages(teacher: Path, pairs: Path, tmp_path: Path) 
         (teacher, teacher), (f"{pairs}@2", str(pairs)), mono_src=mono, keep_pairs=True, parameters=1_000_000,
         max_steps=20, sets=("train.seed=2",), out=tmp_path / "out", device="cpu",
     )  # fmt: skip
-    found = commands(request)
+    found = plan(request)
     names = "clean 1, translate 1, clean 2, translate 2, translate text, student, export, export teacher 1, "
     assert ", ".join(stage.name for stage in found) == names + "export teacher 2"
     _, translate, _, _, text, student, *_ = found
@@ -216,7 +216,7 @@ def test_the_student_learns_the_placeholders_of_its_teacher(teacher: Path, pairs
         (with_tokens, (), ["data.placeholders=true"]),
         (with_tokens, ("data.placeholders=false",), ["data.placeholders=true", "data.placeholders=false"]),
     ):
-        found = commands(Request((folder,), (str(pairs),), sets=sets))
+        found = plan(Request((folder,), (str(pairs),), sets=sets))
         student = next(stage for stage in found if stage.name == "student")
         assert [word for word in student.arguments if word.startswith("data.")] == expected
 
@@ -229,8 +229,8 @@ def test_the_link_to_the_run_trained_last_is_no_teacher(
     Path("runs/latest").symlink_to("ende")
     Path("runs/ende").symlink_to(teacher)
     with pytest.raises(UsageError, match="name the run: --teacher runs/ende"):
-        commands(Request((Path("runs/latest"),), (str(pairs),)))
-    assert commands(Request((Path("runs/ende"),), (str(pairs),)))
+        plan(Request((Path("runs/latest"),), (str(pairs),)))
+    assert plan(Request((Path("runs/ende"),), (str(pairs),)))
 
 
 def test_a_checkpoint_is_a_teacher_with_the_files_of_its_run(teacher: Path, pairs: Path, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_an_exported_teacher_is_measured_as_it_is(
     monkeypatch.chdir(tmp_path)
     held_out = str(teacher / "data" / "valid.jsonl")
     request = Request((exported,), (str(pairs),), held_out, held_out, sets=("train.bleu_tokenizer=char",))
-    found = commands(request)
+    found = plan(request)
     assert [stage.name for stage in found] == ["clean 1", "translate 1", "student", "export"]
     assert "train.bleu_tokenizer=char" in found[2].arguments
     distillation = distillation_of(request, check(request), Path("out"), None)
@@ -370,7 +370,7 @@ def test_wrong_requests_are_refused_before_any_work(teacher: Path, pairs: Path, 
             distill(request)
     assert not out.exists()
     with pytest.raises(DataError, match=r"none\.tsv: no such file"):
-        commands(Request((teacher,), (str(tmp_path / "none.tsv"),), out=out))
+        plan(Request((teacher,), (str(tmp_path / "none.tsv"),), out=out))
 
 
 def test_an_interrupted_distillation_gives_the_same_student(
@@ -489,7 +489,7 @@ def test_invalid_text_is_read_on_request(
         distill(request)
     assert (out / "text.en").read_text(encoding="utf-8") == "one bird sings.\na caf\ufffd.\n"
     assert "mono.en: read 1 invalid byte as U+FFFD" in caplog.text
-    student = next(stage for stage in commands(request) if stage.name == "student")
+    student = next(stage for stage in plan(request) if stage.name == "student")
     assert "--replace" in student.arguments
 
 
@@ -502,7 +502,7 @@ def test_each_teacher_is_loaded_once_to_plan_its_export(
         loaded.append(folder)
         return True
 
-    monkeypatch.setattr("mtcli.recipes.distill.commands._can_be_exported", can_be_exported)
+    monkeypatch.setattr("mtcli.recipes.distill.stages._can_be_exported", can_be_exported)
     request = Request((teacher,), (str(pairs),), out=Path("out"))
     distillation = distillation_of(request, check(request), Path("out"), None)
     assert distillation.stages()
@@ -517,7 +517,7 @@ def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -
     request = Request((teacher,), (file,), valid=file, test=file, swap=True, out=tmp_path / "out")
     teachers = check(request)
     assert held_out_pairs(teachers.test, teachers)[0] == PAIRS[0]
-    clean, _, student, *_ = commands(request)
+    clean, _, student, *_ = plan(request)
     assert "--swap" in clean.arguments
     assert "--swap" in student.arguments
     without_languages = tmp_path / "teacher"
@@ -555,7 +555,7 @@ def test_names_that_begin_with_a_dash_are_no_options(
     with pytest.raises(KeyboardInterrupt):
         distill(request)
     assert Path("-out/translated-1.tsv").exists()
-    exports = [stage.arguments[1] for stage in commands(request) if stage.name.startswith("export")]
+    exports = [stage.arguments[1] for stage in plan(request) if stage.name.startswith("export")]
     assert exports == ["./-out/student", "./-teacher"]
 
 

@@ -136,7 +136,7 @@ def distill(
         check_monolingual({"--mono-src": str(mono_src)})
 
     from mtcli.recipes.distill.request import Request
-    from mtcli.recipes.distill.run import commands, distill
+    from mtcli.recipes.distill.run import distill, plan
 
     request = Request(
         teachers=tuple(teacher),
@@ -157,7 +157,7 @@ def distill(
         device=device,
     )
     if dry_run:
-        for stage in commands(request):
+        for stage in plan(request):
             print(stage)
     else:
         comparison, _ = distill(request)

@@ -1,4 +1,4 @@
-"""Monolingual text for recipes: the lines that can be used, without those of held-out pairs."""
+"""Monolingual text for recipes: the lines without those of held-out pairs, and warnings about their language."""
 
 import logging
 from collections import Counter
@@ -8,11 +8,23 @@ from pathlib import Path
 
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.splits.held_out import source_key
+from mtcli.recipes.augment.filters import main_script
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
+from mtcli.text.writing_systems import letter_runs, unspaced
 
 log = logging.getLogger(__name__)
+
+FREQUENT = 500
+"""Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""
+
+MIN_SHARE = 0.2
+"""If a smaller share of the words of a text is frequent, the text is probably in another language.
+
+For 300 to 20,000 pairs of image captions and of Tatoeba in English, German and Spanish, the share was 0.31 or more for
+text of the same language in the other domain, and 0.10 or less for text in another language.
+"""
 
 
 def held_out_keys(corpora: Sequence[str], src: str, tgt: str, *, replace: bool = False) -> frozenset[str]:
@@ -77,3 +89,47 @@ def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool])
                 file.write(line.encode() + b"\n")
                 number += 1
     return number
+
+
+def warning_about(text: Sequence[str], own: Sequence[str], other: Sequence[str], language: str) -> str | None:
+    """Return what is suspicious about the language of a text; None if nothing is.
+
+    Args:
+        text: Lines of the text.
+        own: Sentences of the training pairs in the language that the text should have.
+        other: The same sentences in the other language.
+        language: The code of the right language.
+    """
+    script = main_script(text)
+    own_script = main_script(own)
+    if script and own_script and script != own_script:
+        return f"most lines are in {script} script, while the {language} side of the pairs is in {own_script} script"
+    in_own = _share_frequent(text, own)
+    in_other = _share_frequent(text, other)
+    if in_other > in_own and in_other >= MIN_SHARE:
+        return (
+            f"{in_other:.0%} of its words are frequent in the other side of the pairs, and only {in_own:.0%} in the "
+            f"{language} side; are the two sides, or --mono-src and --mono-tgt, swapped?"
+        )
+    if in_own < MIN_SHARE:
+        return f"only {in_own:.0%} of its words are frequent in the {language} side of the pairs; is it {language}?"
+    return None
+
+
+def _share_frequent(text: Sequence[str], sentences: Sequence[str]) -> float:
+    """Return the share of the words of a text that are frequent in other sentences; 1 if it has no words.
+
+    In languages that are written without spaces, characters are compared.
+    """
+    by_character = unspaced(text)
+    counts = Counter(word for sentence in sentences for word in _words(sentence, by_character))
+    frequent = {word for word, _ in counts.most_common(FREQUENT)}
+    words = [word for line in text for word in _words(line, by_character)]
+    if not words:
+        return 1.0
+    return sum(word in frequent for word in words) / len(words)
+
+
+def _words(text: str, by_character: bool) -> list[str]:
+    words = letter_runs(text.casefold())
+    return list("".join(words)) if by_character else words

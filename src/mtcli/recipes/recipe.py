@@ -65,6 +65,11 @@ def as_argument(path: str | Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
+def weighted(corpus: Path, weight: float) -> str:
+    """Return a corpus for `--train`, with its weight."""
+    return str(corpus) if weight == 1 else f"{corpus}@{weight:g}"
+
+
 @dataclass(frozen=True)
 class Stage:
     """One command of a recipe. Running it again must do no harm, and must continue it if it was interrupted."""

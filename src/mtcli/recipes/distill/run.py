@@ -11,9 +11,8 @@ from typing import Any
 from mtcli.config.schema import Config, DataConfig, ModelConfig
 from mtcli.corpus.cache.info import fingerprint, fingerprint_inputs
 from mtcli.errors import DataError, StageError, UsageError
-from mtcli.recipes.distill.commands import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
-from mtcli.recipes.distill.comparison import Comparison, compare
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
+from mtcli.recipes.distill.stages import EXPORT, GREEDY, STUDENT, Distillation, vocabulary
 from mtcli.recipes.distill.student_shape import (
     Usage,
     Vocabulary,
@@ -21,13 +20,12 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
+from mtcli.recipes.distill.summary import Comparison, compare, recipe_record
 from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.recipe import Changes, Recipe, Stage, open_recipe
-from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.output_checks import check_folder
-from mtcli.runtime.wording import counted
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.lines import read_lines
 from mtcli.translate.backends.exported import model_digest, model_weights
@@ -88,7 +86,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = Comparison.of(found)
-        recipe.complete(CARD, partial(_write_card, distillation, comparison))
+        recipe.complete(CARD, partial(_describe_result, distillation, comparison))
         recipe.link_result(distillation.student)
     return comparison, distillation.student
 
@@ -127,18 +125,10 @@ def _run(stage: Stage, recipe: Recipe, student: Path, check_inputs: Callable[[],
         raise
 
 
-def _write_card(distillation: Distillation, comparison: Comparison) -> bool:
-    """Describe the student as the result of the recipe, and return True if its report and model card are written."""
-    request = distillation.request
-    teachers = " and ".join(f"`{teacher}`" for teacher in request.teachers)
-    pairs = counted(comparison.pairs, "test pair")
-    description = (
-        f"`mtcli distill` trained this student on translations by {teachers}. The corpora of its training are listed "
-        f"under Data. On {pairs} ({comparison.signature}), {comparison.summary()}."
-    )
-    shown = [str(stage) for stage in distillation.stages()]
-    record = RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), shown)
-    return write_report(distillation.student, describe(pick_device(request.device)), record)
+def _describe_result(distillation: Distillation, comparison: Comparison) -> bool:
+    """Describe the student in its report and model card, and return True if they are written."""
+    device = describe(pick_device(distillation.request.device))
+    return write_report(distillation.student, device, recipe_record(distillation, comparison))
 
 
 def _write_text(text: Text, path: Path, check_inputs: Callable[[], None]) -> int:
@@ -148,7 +138,7 @@ def _write_text(text: Text, path: Path, check_inputs: Callable[[], None]) -> int
     return number
 
 
-def commands(request: Request) -> list[Stage]:
+def plan(request: Request) -> list[Stage]:
     """Return the stages of a request without running them. See `distill` for the errors."""
     teachers = check(request)
     return distillation_of(request, teachers, folder_of(request, teachers), None).stages()

@@ -13,8 +13,6 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
-from mtcli.recipes.improve.commands import Stages
-from mtcli.recipes.improve.language_check import warning_about
 from mtcli.recipes.improve.pairs import (
     choose_splits,
     corpus_pairs,
@@ -25,7 +23,9 @@ from mtcli.recipes.improve.pairs import (
     write_pairs,
 )
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.monolingual import Text, held_out_keys, write_lines
+from mtcli.recipes.improve.stages import Stages
+from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
+from mtcli.recipes.recipe import weighted
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts
 from mtcli.translate.backends.exported import sha256
@@ -130,7 +130,7 @@ class Material:
         for corpus, spec in zip(self._corpora(), self.data.train, strict=True):
             file = corpus if forward else self._untagged(corpus)
             weight = factor * parse_source(spec).weight
-            found.append(_weighted(file, weight))
+            found.append(weighted(file, weight))
         return [*found, str(synthetic.path)] if synthetic else found
 
     def _untagged(self, corpus: Path) -> Path:
@@ -299,7 +299,7 @@ def _corpora(request: ImproveRequest) -> list[Path]:
 def plain_corpora(request: ImproveRequest) -> list[str]:
     """Return the corpora of the plain model, with their weights."""
     weights = [parse_source(spec).weight for spec in request.config.data.train]
-    return [_weighted(file, weight) for file, weight in zip(_corpora(request), weights, strict=True)]
+    return [weighted(file, weight) for file, weight in zip(_corpora(request), weights, strict=True)]
 
 
 def tokenizer_texts(request: ImproveRequest) -> list[Path]:
@@ -307,10 +307,6 @@ def tokenizer_texts(request: ImproveRequest) -> list[Path]:
     texts = [_text_file(request, "train", source) for source in (True, False)]
     given = [source for source in (True, False) if _monolingual(request, source) is not None]
     return texts + [_text_file(request, "text", source) for source in given]
-
-
-def _weighted(file: Path, weight: float) -> str:
-    return str(file) if weight == 1 else f"{file}@{weight:.6g}"
 
 
 def _text_file(request: ImproveRequest, name: str, source: bool) -> Path:

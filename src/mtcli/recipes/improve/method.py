@@ -5,19 +5,22 @@ data diversification (Nguyen et al. 2020), with the translations of the training
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_metric
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
-from mtcli.recipes.improve.candidates import PLAIN, Candidate, Ensemble, Result
-from mtcli.recipes.improve.commands import Scores, Stages, Training
 from mtcli.recipes.improve.material import Material, Synthetic
 from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.improve.stages import Scores, Stages, Training
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
+
+PLAIN = "plain"
+"""The model that learns from the pairs alone."""
 
 FORWARD = ("--forward",)
 
@@ -27,6 +30,46 @@ LARGE_TEXT = ("--tag", "--beam-size", "1")
 Tagged back-translations help where they outnumber the pairs (Caswell et al. 2019). Greedy search is faster, so more
 lines are translated in the same time.
 """
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that may be the result."""
+
+    training: Training
+    pairs: int
+    """Number of training pairs, synthetic ones included."""
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Models that translate together, by averaging their probabilities."""
+
+    folders: tuple[str, ...]
+    """The folders of the models, the best one first."""
+    scores: Scores
+    is_better: bool
+    """They translate the validation pairs better than the best one of them."""
+
+
+@dataclass
+class Result:
+    """The models that were trained for the direction of the request, and the best of them."""
+
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    """By the name of their stage, in order."""
+    best: str = PLAIN
+    comparison: Any = None
+    """The paired bootstrap of the plain model (A) and the best one (B); None if the plain one is the best."""
+    ensemble: Ensemble | None = None
+    """All models together; None if there is one, or if they have different tokenizers."""
+    part: int = 1
+    """1, and one more for each time that the command has ended and was then given a larger budget."""
+
+    def in_part(self, name: str) -> str:
+        """Return the name of a stage or a decision that each part has once."""
+        return name if self.part == 1 else f"{name}, part {self.part}"
 
 
 def metric_on(num_valid: int, request: ImproveRequest) -> str:

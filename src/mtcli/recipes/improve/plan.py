@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from mtcli.config.scores import METRIC_NAMES
 from mtcli.recipes.improve import budget as shares
-from mtcli.recipes.improve.candidates import PLAIN
-from mtcli.recipes.improve.commands import score_command, tokenizer_command, training_command
 from mtcli.recipes.improve.material import check_material, plain_corpora, tokenizer_texts
-from mtcli.recipes.improve.method import metric_on
+from mtcli.recipes.improve.method import PLAIN, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.improve.stages import score_command, tokenizer_command, training_command
 from mtcli.runtime.wording import counted
 
 

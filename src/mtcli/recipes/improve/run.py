@@ -5,12 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from mtcli.errors import DataError, UsageError
-from mtcli.recipes.improve.candidates import PLAIN, Result
-from mtcli.recipes.improve.commands import Stages
-from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.material import Material
-from mtcli.recipes.improve.method import Method
+from mtcli.recipes.improve.method import PLAIN, Method, Result
 from mtcli.recipes.improve.request import ImproveRequest
+from mtcli.recipes.improve.stages import Stages, copy_run
 from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.report.run_report import write_report

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve.budget import Budget
-from mtcli.recipes.improve.candidates import PLAIN, Result
-from mtcli.recipes.improve.commands import Stages
+from mtcli.recipes.improve.method import PLAIN, Result
+from mtcli.recipes.improve.stages import Stages
 from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted

@@ -8,10 +8,9 @@ from pathlib import Path
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.corpus.readers.sources import Source, parse_source
 from mtcli.exchange.targets import obstacles
-from mtcli.recipes.distill.comparison import System
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
-from mtcli.recipes.recipe import Stage, as_argument
+from mtcli.recipes.recipe import Stage, as_argument, weighted
 from mtcli.storage.model_file import load_model
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance
@@ -27,6 +26,14 @@ EXPORT = "export"
 
 GREEDY = 1
 """The default beam size of a student."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A model, or several whose probabilities are averaged."""
+
+    name: str
+    models: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -101,9 +108,9 @@ class Distillation:
         teachers = self.teachers
         corpora = []
         for number, source in enumerate(self._sources(), 1):
-            corpora.append(_weighted(self._translated(number), source))
+            corpora.append(weighted(self._translated(number), source.weight))
             if request.keep_pairs:
-                corpora.append(_weighted(self._pairs(number), source))
+                corpora.append(weighted(self._pairs(number), source.weight))
         if request.mono_src is not None:
             corpora.append(str(self._translated_text))
         words = ["train"]
@@ -205,7 +212,3 @@ def _can_be_exported(teacher: Path) -> bool:
     _, info, _ = load_model(teacher)
     config = Config(model=info.model, tokenizer=TokenizerConfig(joint=info.joint))
     return not obstacles(config, "ctranslate2")
-
-
-def _weighted(path: Path, source: Source) -> str:
-    return str(path) if source.weight == 1 else f"{path}@{source.weight:g}"

@@ -1,14 +1,15 @@
-"""Compare the quality, the speed on one core and the size of several systems."""
+"""The end of `mtcli distill`: the quality, the speed on one core and the size of the student and its teachers."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from mtcli.config.scores import bleu_tokenizer
 from mtcli.evaluation import metrics
+from mtcli.recipes.distill.stages import Distillation, System
 from mtcli.report.plan import size
+from mtcli.report.run_record import RecipeRecord
 from mtcli.runtime.wording import aligned, counted
 from mtcli.text.lines import Pair
 from mtcli.translate.backends.exported import model_weights
@@ -18,14 +19,6 @@ from mtcli.translate.translator import Translator
 
 WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""
-
-
-@dataclass(frozen=True)
-class System:
-    """A model, or several whose probabilities are averaged."""
-
-    name: str
-    models: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -120,3 +113,15 @@ def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> 
     found = list(translator.translate(sources, options, total=len(sources), warn=False))
     seconds = time.process_time() - started
     return [translation.text for translation in found], seconds
+
+
+def recipe_record(distillation: Distillation, comparison: Comparison) -> RecipeRecord:
+    """Return how the student was made, for its model card."""
+    teachers = " and ".join(f"`{teacher}`" for teacher in distillation.request.teachers)
+    pairs = counted(comparison.pairs, "test pair")
+    description = (
+        f"`mtcli distill` trained this student on translations by {teachers}. The corpora of its training are listed "
+        f"under Data. On {pairs} ({comparison.signature}), {comparison.summary()}."
+    )
+    shown = [str(stage) for stage in distillation.stages()]
+    return RecipeRecord(distillation.folder.resolve().name, description, comparison.table(), shown)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,14 +10,19 @@ from typing import Any, Literal
 from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import Budget
-from mtcli.recipes.improve.copied_run import copy_run
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
+from mtcli.runtime.files import copy_file, storage_errors
+from mtcli.storage import checkpoint
 from mtcli.storage.events import read_events
+from mtcli.storage.run_folder import RUN_FILES
 
 log = logging.getLogger(__name__)
 
 BLEU_TOKENIZER = "train.bleu_tokenizer"
+
+COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
+"""The files and folders of a run that are copied, together with its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -302,3 +307,39 @@ def read_training(folder: Path, budget: Budget) -> Training:
         reason=str(end["reason"]),
         limit=float(limit or 0),
     )
+
+
+def copy_run(run: Path, folder: Path) -> None:
+    """Copy the model of a run and what describes it. They replace those of an earlier copy.
+
+    With the last checkpoint, the copy is a run that has ended, for `mtcli info` and `mtcli train` too.
+
+    Args:
+        run: The run folder.
+        folder: The folder of the copy, which is created.
+
+    Raises:
+        StorageError: The files cannot be read or written.
+    """
+    last = checkpoint.steps(run / "checkpoints")[-1:]
+    copies = set()
+    for source in [*(run / name for name in COPIED), *last]:
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file in files:
+            if file.is_file():
+                target = folder / file.relative_to(run)
+                copy_file(file, target)
+                copies.add(target)
+    with storage_errors(folder):
+        _delete_earlier_copy(folder, copies)
+
+
+def _delete_earlier_copy(folder: Path, copies: Set[Path]) -> None:
+    """Delete the files of an earlier run that are not replaced by those of the new one, and empty folders."""
+    for name in RUN_FILES:
+        for path in sorted((folder / name).rglob("*"), reverse=True):  # the content of a folder before the folder
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path not in copies:
+                path.unlink()
