@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,13 @@ from mtcli.recipes.augment.synthesis import Models, Report, Synthesis, augment, 
 from mtcli.recipes.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
+from mtcli.translate.backends.pytorch import Translator
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
-MODELS = Models(toy(), Options(beam_size=2), ("en", "es"))
+OPTIONS = Options(beam_size=2)
 
 
 def text_file(folder: Path, lines: list[str]) -> Path:
@@ -41,7 +41,12 @@ def text_file(folder: Path, lines: list[str]) -> Path:
     return path
 
 
-def run(path: Path, output: Path, wanted: Synthesis, models: Models = MODELS) -> Report:
+def toy_models(scorer: Translator | None = None) -> Models:
+    return Models(toy(), OPTIONS, ("en", "es"), scorer=scorer)
+
+
+def run(path: Path, output: Path, wanted: Synthesis, models: Models | None = None) -> Report:
+    models = models or toy_models()
     src, tgt = models.languages if wanted.forward else models.languages[::-1]
     return augment(path, PairOutput(output, src, tgt), models, wanted, {"options": str(wanted)})
 
@@ -55,9 +60,7 @@ def test_back_translations_are_sources_and_forward_translations_targets(tmp_path
     path = text_file(tmp_path, SOURCES)
     run(path, tmp_path / "back.tsv", Synthesis())
     run(path, tmp_path / "forward.tsv", Synthesis(forward=True))
-    translations = {
-        line: found.text for line, found in zip(SOURCES, toy().translate(SOURCES, MODELS.options), strict=True)
-    }
+    translations = {line: found.text for line, found in zip(SOURCES, toy().translate(SOURCES, OPTIONS), strict=True)}
     back = pairs_of(tmp_path / "back.tsv")
     assert len(back) > len(SOURCES) / 2
     assert all(translations[tgt] == src for src, tgt in back)
@@ -78,7 +81,7 @@ def test_every_line_is_written_or_counted(tmp_path: Path) -> None:
 
 def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
     lines = [*SOURCES[:3], " ".join(["cat"] * (MAX_LINE_TOKENS + 1))]
-    models = replace(MODELS, scorer=toy().backend)
+    models = toy_models(scorer=toy().backend)
     report = run(text_file(tmp_path, lines), tmp_path / "out.tsv", Synthesis(), models)
     assert report.dropped["too many tokens in the text"] == 1
     assert report.written + report.dropped.total() == len(lines)
@@ -87,7 +90,7 @@ def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
 def test_a_translation_that_the_scorer_cannot_score_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LINE_TOKENS", 40)
     long_translation = " ".join(["gato"] * 50)
-    models = replace(MODELS, scorer=toy().backend)
+    models = toy_models(scorer=toy().backend)
     assert models.fits(SOURCES[0])
     assert not models.fits(SOURCES[0], long_translation)
 
@@ -229,7 +232,7 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
 
 
 def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:
-    models = replace(MODELS, scorer=toy().backend)
+    models = toy_models(scorer=toy().backend)
     run(text_file(tmp_path, SOURCES[:8]), tmp_path / "out.jsonl", Synthesis(forward=True), models)
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     pairs = [(record["translation"]["en"], record["translation"]["es"]) for record in records]

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.corpus.batching import Batch
@@ -154,6 +153,8 @@ def test_one_graph_with_the_mask_of_a_gpu_and_dropout(monkeypatch: pytest.Monkey
 
 def test_the_mask_of_a_gpu_is_one_graph_for_all_widths() -> None:
     """With AOTAutograd, which traces into the operations: padding by nothing would be a graph of its own."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes more than a second
+
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
     function = torch.compile(additive_mask, dynamic=True, fullgraph=True, backend=counter)

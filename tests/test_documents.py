@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import READ, ByRule, capitals, identity, tokenizer, translate_text
-from helpers.documents import READ, ByRule, capitals, identity, tokenizer
+from helpers.documents import READ, ByRule, capitals, identity, tokenizer, translate_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sentencex import segment

@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from faults import harness
 from helpers import harness
 from helpers.ranks import LAUNCHED
 from helpers.toy import PAIRS, ExportedTranslator, TorchTranslator, save_run, save_toy, toy
-from ranks import LAUNCHED
-from toy import PAIRS, save_toy, toy
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from documents import translate_inline
+from helpers.documents import translate_inline
 from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from documents import ByRule, capitals, translate_text
-from helpers.documents import ByRule, capitals
+from helpers.documents import ByRule, capitals, translate_text
 from helpers.servers import serving, translated
 from helpers.toy import toy
 from hypothesis import given, settings

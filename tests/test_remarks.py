@@ -1,10 +1,6 @@
-from pathlib import Path
-
 import pytest
 
 from mtcli.evaluation.remarks import in_words, remarks, too_few_pairs, what_it_means
-from mtcli.runtime.terminal import one_line
-from mtcli.runtime.wording import command
 
 
 @pytest.mark.parametrize(
@@ -50,27 +46,3 @@ def test_few_test_pairs_are_reported_instead_of_a_high_score() -> None:
     assert low[0].startswith("29 test pairs are too few")
     assert too_few_pairs(30) is None
     assert remarks([("BLEU", 38.0), ("chrF2", 55.0)], 30) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "width", "shown"),
-    [
-        ("Hola Mundo", 10, "Hola Mundo"),
-        ("Hola Mundo", 9, "Hola Mun…"),
-        ("a\tb\x1b[31mc\r\n", 99, r"a\tb\x1b[31mc\r\n"),
-        ("a\u2028b\u202ec", 99, r"a\u2028b\u202ec"),
-        ("aaaa\x1b", 7, "aaaa…"),  # an escape sequence is not split
-        ("你好世界", 8, "你好世界"),
-        ("你好世界", 7, "你好世…"),
-        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
-        ("می\u200cخواهم", 20, "می\u200cخواهم"),  # joiners are kept
-        ("", 5, ""),
-    ],
-)
-def test_one_line(text: str, width: int, shown: str) -> None:
-    assert one_line(text, width) == shown
-
-
-def test_commands_are_quoted_for_a_shell() -> None:
-    assert command("eval", Path("runs/demo")) == "mtcli eval --model runs/demo"
-    assert command("translate", Path("my runs/a"), '"…"') == "mtcli translate --model 'my runs/a' \"…\""

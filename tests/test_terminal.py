@@ -10,7 +10,7 @@ from helpers.toy import save_toy, toy
 
 from mtcli.config.schema import DecodeConfig
 from mtcli.runtime.progress import _Formatter
-from mtcli.runtime.terminal import printable
+from mtcli.runtime.terminal import one_line, printable
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202een\r\n"
@@ -74,3 +74,22 @@ def test_control_characters_are_escaped_in_the_address_of_a_server(hostile: Path
     said = child.wait().err
     assert "owned" in said
     is_harmless(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("Hola Mundo", 10, "Hola Mundo"),
+        ("Hola Mundo", 9, "Hola Mun…"),
+        ("a\tb\x1b[31mc\r\n", 99, r"a\tb\x1b[31mc\r\n"),
+        ("a\u2028b\u202ec", 99, r"a\u2028b\u202ec"),
+        ("aaaa\x1b", 7, "aaaa…"),  # an escape sequence is not split
+        ("你好世界", 8, "你好世界"),
+        ("你好世界", 7, "你好世…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("می\u200cخواهم", 20, "می\u200cخواهم"),  # joiners are kept
+        ("", 5, ""),
+    ],
+)
+def test_one_line(text: str, width: int, shown: str) -> None:
+    assert one_line(text, width) == shown

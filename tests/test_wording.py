@@ -1,5 +1,7 @@
+from pathlib import Path
+
 from mtcli.report.plan import describe_counts
-from mtcli.runtime.wording import aligned, counted, every
+from mtcli.runtime.wording import aligned, command, counted, every
 from mtcli.training.validation import TestScores as Scores
 
 
@@ -20,3 +22,8 @@ def test_messages_about_one_pair() -> None:
     assert str(Scores(pairs=1, of=1, beam_size=4, scores=[])).startswith("1 test pair, beam 4")
     counts = {"read": 1, "train": 1, "valid": 0, "test": 0, "skipped": {}}
     assert describe_counts(counts).startswith("1 pair read: 1 to train on")
+
+
+def test_commands_are_quoted_for_a_shell() -> None:
+    assert command("eval", Path("runs/demo")) == "mtcli eval --model runs/demo"
+    assert command("translate", Path("my runs/a"), '"…"') == "mtcli translate --model 'my runs/a' \"…\""

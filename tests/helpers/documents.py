@@ -63,14 +63,14 @@ def capitals(longest_src: int = 10_000) -> ByRule:
     return ByRule(str.upper, longest_src)
 
 
-def translate_text(text: str, translator: LineTranslator, options: Options, *, src: str, tgt: str = "") -> str:
+def translate_text(text: str, translator: Translator, options: Options, *, src: str, tgt: str = "") -> str:
     """Translate plain text of any number of paragraphs."""
     document = read_text(EncodedText(text))
     return document.text(translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=True))
 
 
 def translate_inline(
-    sentences: Iterable[Inline], translator: LineTranslator, options: Options, *, warn: bool = True
+    sentences: Iterable[Inline], translator: Translator, options: Options, *, warn: bool = True
 ) -> list[Inline]:
     """Return the best translation of each sentence with markup."""
     with Progress("translating", quiet=True) as bar:
