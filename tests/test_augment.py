@@ -26,7 +26,7 @@ from mtcli.recipes.augment.synthesis import Models, Report, Synthesis, augment, 
 from mtcli.recipes.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
-from mtcli.translate.backends.pytorch import Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.windows import MAX_LINE_TOKENS
@@ -41,7 +41,7 @@ def text_file(folder: Path, lines: list[str]) -> Path:
     return path
 
 
-def toy_models(scorer: Translator | None = None) -> Models:
+def toy_models(scorer: PyTorchBackend | None = None) -> Models:
     return Models(toy(), OPTIONS, ("en", "es"), scorer=scorer)
 
 
