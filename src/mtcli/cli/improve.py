@@ -79,7 +79,7 @@ def improve(
         bool, flag("--overwrite", panel=panels.OUTPUT, help="Delete the results in the folder and start from scratch.")
     ] = False,
     dry_run: Annotated[
-        bool, flag("--dry-run", panel=panels.OUTPUT, help="Print the stages and their commands without running them.")
+        bool, flag("--dry-run", panel=panels.OUTPUT, help="Print the stages and their shares of the budget.")
     ] = False,
     device: DeviceOption = "auto",
 ) -> None:

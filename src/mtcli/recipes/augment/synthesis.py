@@ -6,6 +6,8 @@ that was killed continues after its last whole window, and on a CPU writes the s
 
 import hashlib
 import logging
+import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,14 +27,14 @@ from mtcli.recipes.augment.filters import (
     main_script,
     problem_of,
 )
-from mtcli.recipes.augment.noise import with_noise
 from mtcli.recipes.augment.output import PairOutput, Record, write_pairs
 from mtcli.recipes.augment.unfinished import State, unfinished_output
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
-from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.text.writing_systems import UNSPACED, unspaced
+from mtcli.translate.backends.pytorch import PyTorchBackend, Translator
 from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.streams import report_counts
@@ -45,6 +47,15 @@ log = logging.getLogger(__name__)
 Method = Literal["beam", "sample", "noise"]
 
 LOW_SCORE = "low score"
+
+DROP_PROBABILITY = 0.1
+"""Probability of dropping a word."""
+
+MAX_MOVE = 3
+"""Words are moved by at most this many places (Lample et al. 2018)."""
+
+_UNIT = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\S)+")
+"""A unit of text without spaces: a character of its script, or a run of others, such as a name or a number."""
 
 
 @dataclass(frozen=True)
@@ -312,3 +323,27 @@ def dual_score(log_prob: float, reverse_log_prob: float) -> float:
         reverse_log_prob: log P(x | y) per token, in nats.
     """
     return -abs(log_prob - reverse_log_prob) + (log_prob + reverse_log_prob) / 2
+
+
+def with_noise(text: str, seed: int, number: int) -> str:
+    """Return a text with words dropped and moved, or characters in a language without spaces. At least one is left.
+
+    A source translated by a beam search is more regular than human text. With noise, a model learns more from it where
+    there are many synthetic pairs (Edunov et al. 2018, §2). They also replace words by a filler token; it is omitted
+    here, because the vocabularies have no such token.
+
+    Args:
+        text: The text.
+        seed: Seed of the command.
+        number: Number of the text. Its noise depends on nothing else, so an interrupted command can resume.
+    """
+    digest = hashlib.sha256(f"noise {seed} {number}".encode()).digest()
+    generator = random.Random(int.from_bytes(digest[:8], "big"))
+    is_unspaced = unspaced([text])
+    words = _UNIT.findall(text) if is_unspaced else text.split()
+    kept = [word for word in words if generator.random() >= DROP_PROBABILITY]
+    if not kept:
+        kept = words[:1]
+    keys = [place + generator.random() * (MAX_MOVE + 1) for place in range(len(kept))]
+    order = sorted(range(len(kept)), key=keys.__getitem__)
+    return ("" if is_unspaced else " ").join(kept[place] for place in order)
