@@ -34,7 +34,7 @@ from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.text.writing_systems import UNSPACED, unspaced
-from mtcli.translate.backends.pytorch import PyTorchBackend, Translator
+from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.streams import report_counts
