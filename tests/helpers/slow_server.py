@@ -59,6 +59,7 @@ def serve_endlessly() -> None:
 class EndlessTranslator:
     tokenizer = MagicMock(tags={}, encode_src=lambda texts: [[1] for _ in texts])
     longest_src = 99
+    backend = MagicMock(tokenizer=tokenizer, longest_src=longest_src)
     aligns = False
 
     def translate(self, *arguments: Any, **options: Any) -> None:
