@@ -328,7 +328,7 @@ def test_each_file_is_hashed_once(tmp_path: Path, tsv: Path, monkeypatch: pytest
         hashed.append(os.fstat(file.fileno()).st_ino)
         return file_digest(file, name)
 
-    monkeypatch.setattr("mtcli.corpus.cache.fingerprints.hashlib.file_digest", noted)
+    monkeypatch.setattr("mtcli.corpus.cache.info.hashlib.file_digest", noted)
     prepare(config(tsv), tmp_path / "run")
     assert tsv.stat().st_ino in hashed
     assert len(hashed) == len({*hashed})

@@ -100,7 +100,7 @@ def asked(path: Path | str = "x.tsv", *sets: str, **options: object) -> Config:
 
 
 class Slow:
-    """A translator that takes simulated time and returns its input."""
+    """A backend and its translator, which takes simulated time and returns its input."""
 
     def __init__(self, world: World, step: int):
         self.world, self.step = world, step
@@ -163,7 +163,8 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return translator.world.loss(translator.step) * len(pairs), len(pairs)
 
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(Evaluator, "translator_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
+    monkeypatch.setattr(Evaluator, "backend_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
+    monkeypatch.setattr(validation, "Translator", lambda backend: backend)
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))
     monkeypatch.setattr(checkpoint, "write", write)
     monkeypatch.setattr(checkpoint, "verify", lambda path: None)

@@ -61,6 +61,7 @@ class WaitingTranslator(Translator):
     ):
         super().__init__(translator.backend)
         self.longest_src = min(translator.longest_src, max_tokens)
+        self.aligns = translator.aligns
         self.reads_ahead = False
         self.choice: int | None = 0
         """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer; None: all.
