@@ -1,6 +1,7 @@
 """Translators whose translations are known, for the tests of documents."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,7 @@ class ByRule(Translator):
         self.lines: list[str] = []
 
     def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
+        options = replace(options, alignments=options.alignments and self.aligns)
         for translation in super().translate(lines, options, **{**how, "warn": False, "quiet": True}):
             self.lines.append(translation.source)
             yield translation
