@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.documents import translate_inline
+from helpers.documents import ByRule, translate_inline
 from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup.placement import Layout
+from mtcli.documents.markup.sentences import translate_candidates
 from mtcli.documents.markup.word_map import diagonal_links
+from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans
 from mtcli.translate.translation import Candidate, Links, Options, Translation
@@ -442,3 +444,28 @@ def test_control_characters_that_the_model_writes_become_spaces(text: str) -> No
 def test_a_control_character_of_the_source_stays() -> None:
     (found,) = translate_inline([("a \x1b[1m b",)], Stub(lambda _: ("c \x1b[1m\0 d", ())), Options())
     assert found == ("c \x1b[1m  d",)
+
+
+class LineByLine(ByRule):
+    """Reads a line when the translation of the one before it has been taken."""
+
+    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+        for line in lines:
+            yield from super().translate([line], options)
+
+
+def test_sentences_without_words_do_not_delay_later_ones() -> None:
+    texts = ["1", "one", "2", "two", "three", "3"]
+    read: list[str] = []
+
+    def chunks() -> Iterator[list[Inline]]:
+        for text in texts:
+            read.append(text)
+            yield [(text,)]
+
+    with Progress("translating", quiet=True) as bar:
+        found = translate_candidates(chunks(), LineByLine(str.upper), Options(), bar)
+        for number, text in enumerate(texts):
+            ((candidate,),) = next(found)
+            assert candidate.content == (text.upper(),)
+            assert len(read) <= number + 2

@@ -195,6 +195,8 @@ def translate_candidates(
         return [sentence.results for sentence in chunk.sentences]
 
     for sentence, answers in _translated(without_tags(), translator, options, bar, growing=growing):
+        while not begun[0].num_awaited:  # it has no sentence for the model
+            yield end_chunk()
         _use_answers(sentence, answers)
         begun[0].num_awaited -= 1
         while begun and not begun[0].num_awaited:
