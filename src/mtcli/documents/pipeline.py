@@ -162,7 +162,7 @@ def translate_whole(
 
     Args:
         chunks: Paragraphs. Those of the next chunk may be read before this one is translated, see
-            `markup.translate_candidates`.
+            `markup.sentences.translate_candidates`.
         translator: The model. All sentences are translated in one stream, so that batches are full.
         options: Options of the search.
         bar: Counts the sentences.

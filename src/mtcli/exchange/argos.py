@@ -56,7 +56,7 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
     Args:
         model: A model without `targets.obstacles`.
         info: The model's information.
-        tokenizer: The model's, without `sentencepiece_export.obstacles`.
+        tokenizer: The model's, without `sentencepiece_model.obstacles`.
         folder: An existing folder.
         about: The content of `mtcli.json`, of which `mtcli`, `run` and `quantization` are used.
 

@@ -32,8 +32,8 @@ MODULES = {
     ".md": "markdown",
     ".markdown": "markdown",
 }
-"""The module of `mtcli.documents` for each suffix. Its function `read` is the `Reader`. Its function `structure`, which
-some have, is the `Structure`.
+"""The module of `mtcli.documents.formats` for each suffix. Its function `read` is the `Reader`. Its function
+`structure`, which some have, is the `Structure`.
 """
 
 TABLES = frozenset({".csv", ".tsv"})

@@ -1,4 +1,4 @@
-"""Text to token ids and back, on top of Hugging Face `tokenizers`; `tokenizer_training` learns the vocabulary.
+"""Text to token ids and back, on top of Hugging Face `tokenizers`; `text/tokenizer/learning.py` learns the vocabulary.
 
 Three kinds are trained here. They are byte-pair encoding with byte fallback, so no input is ever unknown:
 

@@ -1,9 +1,9 @@
 """Translate with the engine of a run: its model for CTranslate2, which is used where it is proven equal to PyTorch.
 
-Training writes the engine to `RUN/engine` at its end (`training/trainer.py`). It is a model exported to CTranslate2 in
-float32. Its `mtcli.json` has also a proof: how many translations of held-out sentences are equal with both libraries,
-and the identity of the model that was converted. The engine starts in a fifth of the time, because it does not import
-PyTorch. It is not used if
+Training writes the engine to `RUN/engine` at its end (`exchange/engine_export.py`). It is a model exported to
+CTranslate2 in float32. Its `mtcli.json` has also a proof: how many translations of held-out sentences are equal with
+both libraries, and the identity of the model that was converted. The engine starts in a fifth of the time, because it
+does not import PyTorch. It is not used if
 
 - the proof is missing or fails, or the run's model has changed since, or another version of CTranslate2 is installed;
 - there is a GPU, on which PyTorch translates;
