@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import write_tsv
+from helpers.command import call
 
 from mtcli.config.build import build
 from mtcli.config.scores import SELECTION_NAMES
@@ -80,15 +81,6 @@ SETTINGS = [
     "train.lr=0.02",
 ]
 SELECTED_BY = {"zh": ("chrf", "zh"), "ar": ("combined", "13a"), "th_TH": ("chrf", "char")}
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run a command and return what it prints."""
-    from mtcli.cli import app
-
-    capsys.readouterr()
-    app(list(map(str, arguments)), standalone_mode=False)
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("language", TARGETS)
