@@ -191,6 +191,19 @@ def test_a_symbol_is_on_both_sides_once(place: Place, languages: tuple[str, str]
             assert bare == full or (is_without_mark and len(bare) < len(full))
 
 
+def test_a_symbol_at_the_end_is_beside_the_final_mark_or_in_its_place() -> None:
+    pair = ("A dog!", "Comment ça va !")
+    found = {with_symbol(pair, ("en", "fr"), Random(seed), "😀", "end") for seed in range(200)}
+    assert found == {
+        ("A dog! 😀", "Comment ça va ! 😀"),
+        ("A dog!😀", "Comment ça va !😀"),
+        ("A dog 😀!", "Comment ça va 😀 !"),
+        ("A dog😀!", "Comment ça va😀 !"),
+        ("A dog 😀", "Comment ça va 😀"),
+        ("A dog😀", "Comment ça va😀"),
+    }
+
+
 def test_a_symbol_in_the_middle_is_at_the_place_that_corresponds() -> None:
     random = Random(1)
     pair = ("Hello, how are you today?", "Hallo, wie geht es dir heute?")

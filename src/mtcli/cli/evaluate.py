@@ -1,5 +1,6 @@
 """`mtcli eval`."""
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -30,6 +31,7 @@ from mtcli.errors import UsageError
 if TYPE_CHECKING:
     from mtcli.evaluation.evaluate import EvaluationRequest
     from mtcli.evaluation.metrics import Metric
+    from mtcli.evaluation.robustness import Robustness
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ EXAMPLES = (
     "mtcli eval --model runs/ende --pairs test.csv",
     "mtcli eval --hyp-file out.de --ref-file ref.de --lowercase --tokenize none",
     "mtcli eval --model runs/ende --compare runs/big --by-length",
+    "mtcli eval --model runs/ende --robust",
 )
 
 
@@ -117,6 +120,22 @@ def evaluate(
     by_length: Annotated[
         bool, flag("--by-length", panel=panels.SCORES, help="Also compute BLEU by length of the source.")
     ] = False,
+    robust: Annotated[
+        bool,
+        flag(
+            "--robust",
+            panel=panels.SCORES,
+            help="Score the pairs in the forms in which people type: capitals, errors, emoji, several sentences.",
+        ),
+    ] = False,
+    as_translate: Annotated[
+        bool,
+        flag(
+            "--as-translate",
+            panel=panels.SCORES,
+            help="With --robust: translate as mtcli translate does, which splits lines into sentences.",
+        ),
+    ] = False,
     lowercase: Annotated[bool, flag("--lowercase", panel=panels.SCORES, help="Ignore upper and lower case.")] = False,
     tokenize: BleuTokenizerOption = None,
     beam_size: BeamOption = None,
@@ -147,7 +166,7 @@ def evaluate(
         hyp_file=hyp_file,
         other_model=other_model,
         other_file=None if other_model else compare,
-        metrics=_metrics(bleu, chrf, ter),
+        metrics=_metrics(bleu, chrf, ter, robust=robust),
         to=to or "",
         tokenize=tokenize,
         lowercase=lowercase,
@@ -165,8 +184,15 @@ def evaluate(
         replace=replace,
     )
     _check_combinations(request, split, terms_mode, json_)
+    if robust:
+        _check_robust(request)
+    elif as_translate:
+        raise UsageError("--as-translate: only with --robust")
     _check(request)
-    _evaluate(request, json_)
+    if robust:
+        _evaluate_robustness(request, json_, as_translate=as_translate)
+    else:
+        _evaluate(request, json_)
 
 
 def _check_combinations(request: "EvaluationRequest", split: str | None, terms_mode: str | None, as_json: bool) -> None:
@@ -216,12 +242,60 @@ def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
         print(lengths_to_text(evaluation.buckets))
 
 
-def _metrics(bleu: bool, chrf: bool, ter: bool) -> "tuple[Metric, ...]":
-    """Return the chosen metrics, or BLEU if none is chosen."""
+def _check_robust(request: "EvaluationRequest") -> None:
+    """Refuse options that have no meaning for the forms in which people type.
+
+    Raises:
+        UsageError: One of them is set.
+    """
+    options = {
+        "--ter": "ter" in request.metrics,
+        "--compare": request.is_comparison,
+        "--confidence": request.confidence,
+        "--by-length": request.by_length,
+        "--hyp-file": request.hyp_file is not None,
+        "--terms": request.terms is not None,
+    }
+    for name, is_set in options.items():
+        if is_set:
+            raise UsageError(f"{name}: not with --robust")
+    if len(request.ref_files) > 1:
+        raise UsageError("--robust: give one --ref-file")
+
+
+def _evaluate_robustness(request: "EvaluationRequest", as_json: bool, *, as_translate: bool) -> None:
+    """Evaluate the forms in which people type, and print the result."""
+    from mtcli.documents.lines import BySentence
+    from mtcli.evaluation.evaluate import evaluate_robustness
+    from mtcli.evaluation.robustness import MAX_PAIRS
+
+    way = "as by mtcli translate" if as_translate else "as they are, without what mtcli translate does first"
+    note(f"each form: the first {MAX_PAIRS} pairs that can have it; lines translated {way}")
+    found = evaluate_robustness(request, BySentence if as_translate else None)
+    print(found.to_json() if as_json else found.to_text())
+    if request.is_of_the_run and not as_translate:
+        _record_robustness(request.model, found)
+
+
+def _record_robustness(run: Path, found: "Robustness") -> None:
+    """Write the scores into the run, and into its report."""
+    from mtcli.report.robustness import record
+
+    try:
+        record(run, json.loads(found.to_json()))
+    except OSError as error:
+        log.warning("%s: the scores could not be added to the report (%s)", run, error.strerror)
+        return
+    note(f"added to {run / 'report.html'}")
+
+
+def _metrics(bleu: bool, chrf: bool, ter: bool, *, robust: bool = False) -> "tuple[Metric, ...]":
+    """Return the chosen metrics. If none is chosen, this is BLEU, or BLEU and chrF for the forms of `--robust`."""
     chosen: list[Metric] = []
-    if bleu or not (chrf or ter):
+    is_default = not (bleu or chrf or ter)
+    if bleu or is_default:
         chosen.append("bleu")
-    if chrf:
+    if chrf or (robust and is_default):
         chosen.append("chrf")
     if ter:
         chosen.append("ter")

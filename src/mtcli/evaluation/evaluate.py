@@ -13,10 +13,11 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.splits.overlap import warn_of_training_sources
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, UsageError
-from mtcli.evaluation import metrics
+from mtcli.evaluation import metrics, robustness
 from mtcli.evaluation.comparison import Comparison, compare
 from mtcli.evaluation.metrics import LengthBucket, Metric, Score
 from mtcli.evaluation.remarks import remarks, too_few_pairs
+from mtcli.evaluation.robustness import Robustness
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
 from mtcli.terms.score import TermsScore
@@ -27,8 +28,11 @@ from mtcli.text.writing_systems import unspaced
 from mtcli.translate.backends.exported import parse_provenance, provenance
 from mtcli.translate.loading import load_ensemble, load_reranker
 from mtcli.translate.streams import lines_of, report_counts
+from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
+
+Wrap = Callable[[Translator, str, str], Translator]
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,14 @@ class EvaluationRequest:
     def is_comparison(self) -> bool:
         """There is another system to compare with."""
         return self.other_model is not None or self.other_file is not None
+
+    @property
+    def is_of_the_run(self) -> bool:
+        """A run is scored on its own test pairs by BLEU and chrF, with its own search, as its report shows them."""
+        usual = EvaluationRequest(
+            self.models, self.model_is_named, metrics=("bleu", "chrf"), engine=self.engine, device=self.device
+        )
+        return self == usual and len(self.models) == 1 and (self.model / "metrics.jsonl").exists()
 
 
 @dataclass(frozen=True)
@@ -178,6 +190,34 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     return replace(evaluation, terms=[TermsScore.of(terms, sources or [], system) for system in systems])
 
 
+def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) -> Robustness:
+    """Translate and score the test pairs in the forms in which people type.
+
+    Args:
+        request: What to evaluate, and how.
+        wrap: Returns the translator to use, given that of the models and the two languages; None: that of the models.
+
+    Raises:
+        UsageError: A model with several target languages and none of them chosen, or see `evaluate`.
+        DataError: See `evaluate`.
+        ModelError: There is no usable model.
+    """
+    translator = _load(request.models, request, request.rerank, wrap=wrap, warn=False)
+    _check_target(request.to, translator)
+    if translator.tokenizer.tags and not request.to:
+        raise UsageError("--robust: this model has several target languages; give one with --to, and its --pairs")
+    counts = Counts()
+    sources, (references, *_) = _sources_and_references(request, translator, counts)
+    report_counts(counts)
+    tokenize = _default_tokenizer(request, translator, None) if request.tokenize is None else request.tokenize
+    metrics.check_tokenizer(tokenize)
+    pairs = list(zip(sources or [], references, strict=True))
+    languages = (translator.src, translator.tgt)
+    found = robustness.variants(pairs, languages)
+    options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
+    return robustness.measure(found, pairs, translator.translate, metrics=request.metrics, **options)
+
+
 def _score(
     request: EvaluationRequest,
     systems: list[list[str]],
@@ -212,8 +252,15 @@ def warnings_about(evaluation: Evaluation) -> list[str]:
 
 
 def _load(
-    models: Sequence[Path], request: EvaluationRequest, rerank: Path | None = None, *, terms: Terms | None = None
+    models: Sequence[Path],
+    request: EvaluationRequest,
+    rerank: Path | None = None,
+    *,
+    terms: Terms | None = None,
+    wrap: Wrap | None = None,
+    warn: bool = True,
 ) -> _System:
+    """Load models that translate together; see `EvaluationRequest` and `evaluate_robustness`."""
     translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -229,9 +276,11 @@ def _load(
 
     if terms:
         options = translator.with_terms(options, terms, request.terms_mode)
+    if wrap:
+        translator = wrap(translator, src, tgt)
 
     def translate(sources: list[str]) -> list[str]:
-        return [found.text for found in translator.translate(sources, options, total=len(sources))]
+        return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
 
     return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer)
 

@@ -16,6 +16,7 @@ from mtcli.corpus.cache.info import read_data_info
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.evaluation.remarks import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
+from mtcli.report.robustness import FormScore, recorded
 from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -60,6 +61,8 @@ class RunRecord:
     """The validation of the run's model."""
     test: Event | None
     """The test scores of the run's model; None until the run has ended."""
+    robust: list[FormScore]
+    """Its scores on text as people type it, if they were measured."""
     end: Event | None
     """None while the run is in training."""
     speeds: list[tuple[float, float]]
@@ -149,6 +152,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         valid=_all(events, "valid"),
         best=best_of(events),
         test=test,
+        robust=recorded(folder),
         end=end,
         speeds=speeds(events),
         device=device,

@@ -18,6 +18,7 @@ from mtcli.corpus.cache.training_sources import DEMO
 from mtcli.evaluation.remarks import remarks
 from mtcli.report.chart import Series, chart
 from mtcli.report.plan import describe_counts, describe_sources
+from mtcli.report.robustness import card_section, section
 from mtcli.report.run_record import Event, RecipeRecord, RunRecord, ScoreRow, read_run, score_rows, selection_remark
 from mtcli.runtime import files
 from mtcli.runtime.page_template import page_template
@@ -73,7 +74,7 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 
 {scores}
 
-## Data
+{robust}## Data
 
 {data}
 - licence of the data: to be filled in
@@ -103,6 +104,7 @@ def to_card(record: RunRecord) -> str:
         status=record.status,
         remark=f"{record.remark}\n\n" if record.remark else "",
         scores=_card_scores(record),
+        robust=card_section(record.robust),
         data=_card_data(record),
         training=_card_training(record),
         recipe=_card_recipe(record.recipe) if record.recipe else "",
@@ -184,6 +186,7 @@ def to_html(record: RunRecord) -> str:
         title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
         status=escape(record.status),
         scores=_scores(record),
+        robust=section(record.folder, record.robust),
         commands=_commands(record),
         charts="".join(_charts(record)),
         samples=_samples(record),

@@ -9,5 +9,8 @@ ENGINE = "engine"
 See `translate.backends.run_engine`.
 """
 
+ROBUSTNESS = "robustness.json"
+"""The file of a run with its scores on text as people type it. `mtcli eval --robust` writes it."""
+
 ORIGIN = "origin.json"
 """The file of an imported model that records where it comes from."""

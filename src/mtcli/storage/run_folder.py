@@ -14,7 +14,7 @@ from mtcli.config.toml_file import to_toml
 from mtcli.errors import UsageError
 from mtcli.runtime.files import replace_file, storage_errors
 from mtcli.runtime.regular_file import open_regular
-from mtcli.storage import ENGINE, checkpoint
+from mtcli.storage import ENGINE, ROBUSTNESS, checkpoint
 from mtcli.storage.events import check_version
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
 from mtcli.storage.state import State
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 RUN_FILES = (
     "README.md", "checkpoints", "config.toml", "data", ENGINE, "metrics.jsonl", "model.safetensors", "report.html",
-    "tensorboard", "tokenizer.json",
+    ROBUSTNESS, "tensorboard", "tokenizer.json",
 )  # fmt: skip
-"""The files and folders that training writes into a run folder, and the only ones that `--overwrite` deletes."""
+"""The files and folders that mtcli writes into a run folder, and the only ones that `--overwrite` deletes."""
 
 _TEMPORARY_FILES = re.compile(r"\.lock|\..+\.tmp")
 
