@@ -326,6 +326,17 @@ def test_a_multilingual_model_translates_into_the_language_of_the_option_or_of_t
     assert "--to spa: choose from deu, fra" in capsys.readouterr().err
 
 
+def test_typed_forms_of_a_multilingual_model_need_a_target_language(
+    imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "pairs.tsv", f"{GREETING}\tBonjour.\n")
+    arguments = ("eval", "--robust", "--model", imported, "-b", 1, "--pairs", tmp_path / "pairs.tsv")
+    assert command(*arguments) == 2
+    assert "this model has several target languages; choose one with --to" in capsys.readouterr().err
+    assert command(*arguments, "--to", "fra") == 0
+    assert "capitals" in capsys.readouterr().out
+
+
 def test_synthetic_pairs_of_a_multilingual_model_need_tags(
     imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

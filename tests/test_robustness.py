@@ -136,11 +136,14 @@ def run(toy_run: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_scores_are_added_to_the_report_and_to_the_card(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scores_are_added_to_the_report_and_to_the_card(
+    run: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     page, card = (run / "report.html").read_text(), (run / "README.md").read_text()
     assert "Not measured for this model." in page
     assert robustness.HEADING not in card
     objects = json.loads(call(capsys, "eval", "--robust", "--json", "--model", run))
+    assert "6 test pairs are too few" in caplog.text
     recorded = robustness.recorded(run)
     assert [score.model_dump() for score in recorded] == [
         {"kept": None} | {key: each[key] for key in each if key in robustness.FormScore.model_fields}

@@ -217,6 +217,8 @@ def test_a_symbol_in_the_middle_is_at_the_place_that_corresponds() -> None:
         "Heute ist Peter @ana krank",
     )
     assert with_symbol(("Today, we go.", "Wir gehen heute."), ("en", "de"), random, "@ana", "middle") is None
+    moved = ("Yes, I think that he will come tomorrow.", "Ich glaube er kommt morgen, ja.")
+    assert with_symbol(moved, ("en", "de"), random, "@ana", "middle") is None
     chinese = with_symbol(("Hi, you!", "你好，你！"), ("en", "zh"), Random(4), "😀", "middle")
     assert chinese is not None
     assert chinese[1] == "你好，😀你！"

@@ -205,13 +205,19 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     translator = _load(request.models, request, request.rerank, wrap=wrap, warn=False)
     _check_target(request.to, translator)
     if translator.tokenizer.tags and not request.to:
-        raise UsageError("--robust: this model has several target languages; give one with --to, and its --pairs")
+        raise UsageError("--robust: this model has several target languages; choose one with --to")
     counts = Counts()
     sources, (references, *_) = _sources_and_references(request, translator, counts)
     report_counts(counts)
     tokenize = _default_tokenizer(request, translator, None) if request.tokenize is None else request.tokenize
     metrics.check_tokenizer(tokenize)
+    _warn_of_spaces(references, request.metrics, tokenize)
+    for model in request.models:
+        warn_of_training_sources(model, run_of(model), sources or [])
     pairs = list(zip(sources or [], references, strict=True))
+    few = too_few_pairs(len(pairs))
+    if few:
+        log.warning("%s", few)
     languages = (translator.src, translator.tgt)
     found = robustness.variants(pairs, languages)
     options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
