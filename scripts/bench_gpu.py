@@ -354,7 +354,7 @@ def training_speed(size: Size, preset: str, compiled: bool) -> float:
     with learner_of(size, preset, compiled) as (learner, plan):
         learner.prepare()
         planned = plan.batches_from(Position())
-        batches = load_batches(learner.pairs, planned, Group(), DEVICE, num_micro_batches=1)
+        batches = load_batches(planned, Group(), DEVICE, num_micro_batches=1)
         pending: PendingStep | None = None
         tokens = 0
         for number in range(1, warmup_steps + size.steps + 1):

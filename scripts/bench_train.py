@@ -303,7 +303,7 @@ def plain(config: Config, folder: Path, steps: int) -> Figures:
     data = prepare(config, folder / "start")
     start, info, _ = model_file.load_model(folder / "init")
     take_step = plain_step(config, start, info.tgt_vocab, data.train)
-    plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+    plan = BatchPlan.of(config, data)
     batches = (planned.rows for planned in plan.batches_from(Position()))
     losses = [take_step(number + 1, next(batches)) for number in range(WARMUP_STEPS)]
     started = time.perf_counter()

@@ -348,7 +348,7 @@ def test_weights_of_each_preset(preset: Preset) -> None:
 
 SMALL = (
     "tokenizer.vocab_size=320", "model.num_encoder_layers=1", "model.num_decoder_layers=1", "decode.max_extra=1",
-    "train.average=1", "train.valid_every=9",
+    "train.average=1", "train.valid_every=9", 'data.variants="off"',
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def train_steps(tmp_path: Path) -> Callable[..., tuple[State, State]]:
                 learner.objective, learner.optimizer.parameters, config.train, learner.group, CPU
             )
         plan = BatchPlan(data.train, config.train.batch_tokens, 1, data.weights)
-        batches = load_batches(data.train, plan.batches_from(Position()), Group(), CPU, config.train.micro_batches)
+        batches = load_batches(plan.batches_from(Position()), Group(), CPU, config.train.micro_batches)
         for step in range(1, 4):
             drawn = [next(batches) for _ in range(config.train.accumulate)]
             learner.step(drawn, step, learning_rate=0.01).read()

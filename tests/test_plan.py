@@ -91,7 +91,7 @@ def test_the_plan_agrees_with_training(toy_run: Path, toy_tsv: Path) -> None:
     config = settings_of(toy_tsv, "train.accumulate=2")
     data = prepare.prepared(config, toy_run)
     assert data
-    batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+    batches = BatchPlan.of(config, data)
     plan = Plan.of(config, data, batches, CPU, ranks=3)
     model, info, _ = model_file.load_model(toy_run)
     assert (plan.parameters, plan.src_vocab) == (sum(p.numel() for p in model.parameters()), info.src_vocab)

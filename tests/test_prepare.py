@@ -147,7 +147,7 @@ def test_a_warning_about_swapped_sides(
     greetings = [(f"Hi {number}!", f"¡Hola {number}!") for number in range(3 * SAMPLE)]
     path = write_tsv(tmp_path / "pairs.tsv", [*greetings, *numbered_sentences(SAMPLE)])  # some corpora begin like this
     given = {"data.train": [str(path)], **{f"data.{name}": value for name, value in options.items()}}
-    wanted = build(None, given, ["tokenizer.vocab_size=320"])
+    wanted = build(None, given, ["tokenizer.vocab_size=320", 'data.variants="off"'])
     prepare(wanted, tmp_path / "run")
     prepare(wanted, tmp_path / "run")  # a reused run does not warn again
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -260,7 +260,7 @@ def test_every_pass_shows_progress_even_if_it_finds_no_pair(
     pairs = {"tsv": "a\tb", "csv": "a,b", "jsonl": '{"en": "a", "xx": "b"}'}
     content += f"{pairs[name.split('.')[1]]}\n".encode() * 40
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    prepare(config(tmp_path / name, "tokenizer.vocab_size=262"), tmp_path / "run")
+    prepare(config(tmp_path / name, "tokenizer.vocab_size=262", 'data.variants="off"'), tmp_path / "run")
     wanted = ["choosing held-out pairs", "reading", "reading for the tokenizer", "encoding"]
     assert passes == dict.fromkeys(wanted, 5000)
 

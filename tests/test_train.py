@@ -92,12 +92,14 @@ def test_the_same_pairs_in_every_file_format_train_identically(train_toy: Train,
         (["train.accumulate=3"], 90),  # four blocks per epoch; a step has batches of two blocks
         (['train.schedule="cosine"', "train.valid_every=7"], batching.BLOCK_ROWS),
         (['train.precision="bf16"'], batching.BLOCK_ROWS),
+        (['data.variants="on"'], 90),
     ],
 )
 def test_interrupted_and_resumed_equals_uninterrupted(
     train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], block: int
 ) -> None:
     monkeypatch.setattr(batching, "BLOCK_ROWS", block)
+    monkeypatch.setattr(batching, "BLOCK_ROWS_WITH_VARIANTS", block)
     monkeypatch.setattr(encoded_pairs, "CHUNK_ROWS", 20)
     sets = ["train.max_steps=24", "train.keep=2", *extra]
     whole = train_toy(tmp_path / "whole", *sets)

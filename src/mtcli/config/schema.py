@@ -69,6 +69,8 @@ class DataConfig(_Section):
     """Learn placeholder tokens, which stand for `%s`, `{name}`, URLs and the like when documents are translated."""
     terms: bool = False
     """Write translations of some words into the sources of half of the pairs, so that the model learns to use terms."""
+    variants: Literal["on", "off"] = "on"
+    """Also train on variants of the pairs as people type: in capitals, with errors or symbols, several on a line."""
     note: str = ""
     """Where to get the data, and its terms of use. Shown if the data is missing."""
 

@@ -56,7 +56,7 @@ def load(path: Path) -> Config:
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); put the file of the run back") from None
     try:
-        return validate(_parse(content, path), f"{path}: ")
+        return validate(with_older_defaults(_parse(content, path)), f"{path}: ")
     except UsageError as error:  # the user did not write this file
         raise ModelError(f"{error}; the run is damaged, or of another version") from None
 
@@ -71,6 +71,17 @@ def to_toml(config: Config) -> str:
         lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
     # JSON strings are valid TOML, except for one control character.
     return "\n".join(lines).replace("\x7f", "\\u007f") + "\n"
+
+
+def with_older_defaults(values: Values) -> Values:
+    """Return the recorded values of a run, completed where a newer setting would otherwise change the run.
+
+    Runs of version 0.2 have no `data.variants`.
+    """
+    data = values.get("data")
+    if isinstance(data, dict) and "variants" not in data:
+        return {**values, "data": {**data, "variants": "off"}}
+    return values
 
 
 def _parse(content: bytes, path: Path) -> Values:

@@ -7,19 +7,25 @@ position in training, and a resumed run draws the same batches as an uninterrupt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths
+from mtcli.config.schema import Config
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths, Rows
+from mtcli.corpus.cache.prepare import Prepared
+from mtcli.corpus.variants import EpochPairs, Variants
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
 BLOCK_ROWS = 10_000_000
 """The most pairs that are planned at a time."""
+
+BLOCK_ROWS_WITH_VARIANTS = 1_000_000
+"""The same if variants of the pairs are drawn, which takes time and memory (0.1 ms and some 250 bytes each)."""
 
 
 def generator(*key: int) -> np.random.Generator:
@@ -180,7 +186,14 @@ def pad(rows: Sequence[Any], before: tuple[int, ...] = (), after: tuple[int, ...
     return torch.from_numpy(out)
 
 
-def collate(pairs: EncodedPairs, rows: Ints) -> Batch:
+class PairSource(Protocol):
+    """Encoded pairs by row number."""
+
+    def gather(self, rows: Ints) -> tuple[Rows, Rows]:
+        """Return the sources and the targets of some rows; see `EncodedPairs.gather`."""
+
+
+def collate(pairs: PairSource, rows: Ints) -> Batch:
     """Return the batch of the pairs with these row numbers: what `Batch.of` makes of them, without a loop over rows."""
     (src_ids, src_lengths), (tgt_ids, tgt_lengths) = pairs.gather(rows)
     row = np.arange(len(rows))
@@ -214,8 +227,12 @@ class Position:
 class PlannedBatch:
     """A batch before its tensors are built."""
 
+    pairs: PairSource
+    """The pairs of its epoch."""
     rows: Ints
-    """Row numbers in the cache."""
+    """Its row numbers in these."""
+    origins: Ints
+    """The rows of the cache that these are, or are variants of."""
     tokens: int
     """Target tokens, `</s>` included."""
     after: Position
@@ -226,8 +243,10 @@ class PlannedBatch:
 class Block:
     """The unit of planning: an epoch, or a part of one."""
 
+    pairs: EncodedPairs | EpochPairs
+    """The pairs of its epoch."""
     rows: Ints
-    """Its row numbers in the cache, ascending."""
+    """Its row numbers in these, ascending: those of the cache, then those of variants."""
     src_lengths: Lengths
     tgt_lengths: Lengths
     batches: list[Ints]
@@ -236,6 +255,12 @@ class Block:
     def tokens(self, batch: Ints) -> int:
         """Return the number of target tokens of a batch, `</s>` included."""
         return int(self.tgt_lengths[batch].sum()) + len(batch)
+
+    def planned(self, batch: Ints, after: Position) -> PlannedBatch:
+        """Return a batch as it is passed to training."""
+        rows = self.rows[batch]
+        origins = self.pairs.origins(rows) if isinstance(self.pairs, EpochPairs) else rows
+        return PlannedBatch(self.pairs, rows, origins, self.tokens(batch), after)
 
 
 class BatchPlan:
@@ -246,15 +271,46 @@ class BatchPlan:
     corpora, and is read from few places in the file.
     """
 
-    def __init__(self, pairs: EncodedPairs, batch_tokens: int, seed: int, weights: list[tuple[int, float]]):
-        """Plan batches of the given size; see `plan_epoch` for `batch_tokens` and `weights`."""
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        batch_tokens: int,
+        seed: int,
+        weights: list[tuple[int, float]],
+        variants: Variants | None = None,
+    ):
+        """Plan batches.
+
+        Args:
+            pairs: The training pairs.
+            batch_tokens: See `plan_epoch`.
+            seed: Decides the order of the batches.
+            weights: See `plan_epoch`.
+            variants: Draws variants of the pairs, which each epoch has in addition.
+        """
         self.pairs = pairs
         self.batch_tokens = batch_tokens
         self.seed = seed
         self.weights = weights
-        self.blocks = max(1, -(-len(pairs) // BLOCK_ROWS))
+        self.variants = variants
+        self.blocks = max(1, -(-len(pairs) // (BLOCK_ROWS_WITH_VARIANTS if variants else BLOCK_ROWS)))
         """Blocks per epoch."""
         self._planned: tuple[tuple[int, int], Block] | None = None
+
+    @classmethod
+    def of(cls, config: Config, data: Prepared) -> "BatchPlan":
+        """Return the batches of a run.
+
+        Args:
+            config: The complete configuration.
+            data: The prepared data.
+        """
+        settings = config.data
+        seed = config.train.seed
+        variants = None
+        if settings.variants == "on":
+            variants = Variants(data.tokenizer, (settings.src, settings.tgt), settings.max_length, seed)
+        return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:
         """Return one block of an epoch. The last one is kept in memory."""
@@ -269,8 +325,17 @@ class BatchPlan:
             key = (*key, number + 1)
         rows, src_lengths, tgt_lengths = self.pairs.lengths(chunks)
         weights = weights_within(rows, self.weights)
+        epoch_pairs: EncodedPairs | EpochPairs = self.pairs
+        if self.variants is not None:
+            drawn = self.variants.draw(self.pairs, rows, key)
+            epoch_pairs = EpochPairs(self.pairs, drawn)
+            weights += weights_within(drawn.origins, self.weights)
+            numbers = np.arange(len(self.pairs), len(self.pairs) + len(drawn.origins))
+            rows = np.concatenate([rows, numbers])
+            src_lengths = np.concatenate([src_lengths, drawn.src[1]])
+            tgt_lengths = np.concatenate([tgt_lengths, drawn.tgt[1]])
         batches = plan_epoch(src_lengths, tgt_lengths, batch_tokens=self.batch_tokens, key=key, weights=weights)
-        block = Block(rows, src_lengths, tgt_lengths, batches)
+        block = Block(epoch_pairs, rows, src_lengths, tgt_lengths, batches)
         self._planned = (epoch, number), block
         return block
 
@@ -282,6 +347,6 @@ class BatchPlan:
             end = Position(epoch, number + 1) if number + 1 < self.blocks else Position(epoch + 1)
             for i, batch in enumerate(block.batches[first:], first + 1):
                 after = Position(epoch, number, i) if i < len(block.batches) else end
-                yield PlannedBatch(block.rows[batch], block.tokens(batch), after)
+                yield block.planned(batch, after)
             epoch, number, first = astuple(end)
             del block  # free it before the next one is planned

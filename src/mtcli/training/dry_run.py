@@ -90,7 +90,7 @@ def dry_run(
         for name, text in describe_sources(data.sources):
             yield "corpus", f"{name}: {text}"
         yield "settings", describe_choice(config, workload, resumed=existing_config is not None)
-        batches = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+        batches = BatchPlan.of(config, data)
         plan = Plan.of(config, data, batches, device, ranks=1)
         yield from plan.rows(config)
         speed = estimate_speed(config, data, device, plan)

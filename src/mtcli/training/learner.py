@@ -71,7 +71,7 @@ class PendingStep:
         loss, nll, grad_norm = self._measured.tolist()
         tokens = sum(batch.tokens for batch in self.batches)
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            rows = ", ".join(str(row) for batch in self.batches for row in batch.rows[:5])
+            rows = ", ".join(str(row) for batch in self.batches for row in batch.origins[:5])
             raise diverged(
                 self.number,
                 f"the loss is {loss / tokens} and the gradient's norm {grad_norm}, on the training pairs {rows} …",

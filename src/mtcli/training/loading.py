@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from mtcli.corpus.batching import Batch, PlannedBatch, collate
-from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.runtime.prefetch import iterate_ahead
@@ -26,7 +25,7 @@ class LoadedBatch:
 
 
 def load_batches(
-    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, device: torch.device, num_micro_batches: int
+    planned: Iterator[PlannedBatch], group: Group, device: torch.device, num_micro_batches: int
 ) -> Generator[LoadedBatch]:
     """Yield the planned batches. The ranks take them in turn, and each loads its own.
 
@@ -35,7 +34,6 @@ def load_batches(
     training, to save less than a thousandth of the time of a step.
 
     Args:
-        pairs: The training pairs.
         planned: The batches of all ranks, from the first one of a step on.
         group: The ranks that train together.
         device: The device of this rank.
@@ -43,20 +41,20 @@ def load_batches(
     """
     if device.type != "cpu":
         num_micro_batches = 1
-    loaded = _load(pairs, planned, group, num_micro_batches, pinned=device.type == "cuda")
+    loaded = _load(planned, group, num_micro_batches, pinned=device.type == "cuda")
     if runs_ahead(device):
         loaded = iterate_ahead(loaded, ahead=NUM_AHEAD)
     yield from loaded
 
 
 def _load(
-    pairs: EncodedPairs, planned: Iterator[PlannedBatch], group: Group, num_micro_batches: int, *, pinned: bool
+    planned: Iterator[PlannedBatch], group: Group, num_micro_batches: int, *, pinned: bool
 ) -> Generator[LoadedBatch]:
     for index, each in enumerate(planned):
         micro_batches: list[Batch] = []
         if index % group.size == group.rank:
             parts = np.array_split(each.rows, min(num_micro_batches, len(each.rows)))
-            micro_batches = [collate(pairs, rows) for rows in parts]
+            micro_batches = [collate(each.pairs, rows) for rows in parts]
         if pinned:
             micro_batches = [batch.pin_memory() for batch in micro_batches]
         yield LoadedBatch(each, micro_batches)

@@ -114,6 +114,8 @@ def resolve(
         from_model = _values_of_fine_tuning(existing_config)
         languages = {}
     unset: Values = {"data": languages}
+    if existing_config is not None:
+        unset["data"] = {**languages, "variants": existing_config.data.variants}
     if existing_config is not None and existing_config.train.time and MAX_STEPS in unset_settings(config):
         # A command without a budget resumes with the time of the run.
         unset["train"] = {"time": existing_config.train.time}

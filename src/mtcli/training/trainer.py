@@ -84,7 +84,7 @@ class Trainer:
         self.learner = Learner(config, self.session.info, data.train, device, group)
         self.checkpoints = Checkpoints(self.session, self.learner)
         self.evaluator = Evaluator(self.session, self.learner, self.checkpoints)
-        self.batch_plan = BatchPlan(data.train, config.train.batch_tokens, config.train.seed, data.weights)
+        self.batch_plan = BatchPlan.of(config, data)
         self.forecast = Forecast()
         self.progress: TrainingProgress | None = None
         """Shows the figures of the steps while `run_until_done` takes them."""
@@ -232,7 +232,7 @@ class Trainer:
         state = session.state
         planned = self.batch_plan.batches_from(Position(state.epoch, state.block, state.batch))
         num_micro_batches = session.config.train.micro_batches
-        return load_batches(session.data.train, planned, session.group, session.device, num_micro_batches)
+        return load_batches(planned, session.group, session.device, num_micro_batches)
 
     def _agree_after_step(self, received: list[int]) -> int:
         """Agree with the other ranks on time and signals, and measure the last steps, if it is time for that.

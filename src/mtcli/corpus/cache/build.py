@@ -17,6 +17,7 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.corpus.splits.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
 from mtcli.corpus.splits.split_files import write_split
+from mtcli.corpus.variants import with_capitals
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress
@@ -265,7 +266,10 @@ def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
 def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
     log.info("training the tokenizer")
     settings = config.tokenizer
-    pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
+    data = config.data
+    pairs: Iterator[Pair] = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
+    if data.variants == "on":
+        pairs = with_capitals(pairs, (data.src, data.tgt))
     return train_tokenizer(
         pairs,
         kind=settings.type,

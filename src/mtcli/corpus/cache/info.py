@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Strict
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import Config
+from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
 from mtcli.runtime.files import replace_file
@@ -108,7 +109,7 @@ def recorded_settings(info: Json) -> Json:
     Raises:
         KeyError, TypeError, ValueError: They are malformed.
     """
-    return data_settings(Config.model_validate(info["settings"]))
+    return data_settings(Config.model_validate(with_older_defaults(info["settings"])))
 
 
 def fingerprint(path: Path, known: Json | None = None) -> Json:

@@ -228,6 +228,10 @@ class Tokenizer:
         """Return the lines of target token ids; drops special tokens and replaces broken UTF-8 by U+FFFD."""
         return self._tgt.decode(ids)
 
+    def decode_src(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Return the lines of source token ids, as `decode` does for the target."""
+        return self._src.decode(ids)
+
     def src_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return source tokens for display; a space is written ▁."""
         return [self.src_vocabulary[i].replace(" ", "▁") for i in ids]

@@ -1,0 +1,229 @@
+"""Variants of training pairs: as people type them, and several on a line.
+
+Each epoch has every pair as it is, and in addition variants of some pairs: in capitals, without a final mark, with a
+typing error or a symbol, or joined to others on one line. So the model learns them in its weights, and an export needs
+no code for them. The draws are a function of the seed, the epoch and the rows, so a resumed run draws the same.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs, Ids, Ints, Lengths, Rows
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.tokenizer import Tokenizer, marker_id
+from mtcli.text.typed_forms import FORMS, joined
+
+JOINED = "joined"
+
+SHARES: Final = {
+    "capitals": 0.05,
+    "title case": 0.03,
+    "lower case": 0.03,
+    "no final mark": 0.05,
+    "doubled final mark": 0.01,
+    "chat": 0.04,
+    "typing errors": 0.06,
+    "symbol at the start": 0.01,
+    "symbol in the middle": 0.02,
+    "symbol at the end": 0.03,
+    JOINED: 0.08,
+}
+"""Variants of each form per pair and epoch."""
+
+MIXED = 0.15
+"""Share of the variants that have a second form, such as an emoji in a line in lower case."""
+
+MOST_JOINED = 4
+"""Pairs on a line, at most. Two are as frequent as three and four together."""
+
+CAPITALS_FOR_TOKENIZER = 20
+"""One pair of this many is also in capitals in the text from which the vocabulary is learned."""
+
+
+@dataclass(frozen=True)
+class DrawnVariants:
+    """The variants of some rows."""
+
+    origins: Ints
+    """The row of the cache that each was made from, ascending; of joined rows, the first one."""
+    src: Rows
+    tgt: Rows
+
+
+class Variants:
+    """Draws variants of encoded pairs.
+
+    Args:
+        tokenizer: The tokenizer of the pairs. Their text is decoded from their ids.
+        languages: The languages of source and target.
+        max_length: Tokens of a side at most; longer variants are dropped.
+        seed: Decides, with the epoch, which pairs are varied and how.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, languages: tuple[str, str], max_length: int, seed: int):
+        self.tokenizer = tokenizer
+        self.languages = languages
+        self.max_length = max_length
+        self.seed = seed
+        self._forms = list(SHARES)
+        self._bounds = np.cumsum(list(SHARES.values()))
+        tags = [*tokenizer.tags.values()]
+        if tokenizer.back_translation_tag is not None:
+            tags.append(tokenizer.back_translation_tag)
+        self._tags = frozenset(tags)
+        """The tokens that may begin a source and are no text."""
+        self._not_text = {tokenizer.unknown} if tokenizer.sentencepiece else {marker_id("<term>")}
+        """Tokens whose pairs are not varied: they cannot be decoded, or are annotations."""
+
+    def draw(self, pairs: EncodedPairs, rows: Ints, key: tuple[int, ...]) -> DrawnVariants:
+        """Return variants of some of the rows.
+
+        Args:
+            pairs: The cache.
+            rows: Row numbers, ascending.
+            key: Identifies the epoch, and the block of it that the rows are.
+        """
+        random = Random(f"variants {self.seed} {key}")
+        draws = np.random.Generator(np.random.Philox(random.getrandbits(64))).random(len(rows))
+        chosen = np.flatnonzero(draws < self._bounds[-1])
+        forms = np.searchsorted(self._bounds, draws[chosen], side="right")
+        origins: list[int] = []
+        src: list[list[int]] = []
+        tgt: list[list[int]] = []
+        for start in range(0, len(chosen), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            for origin, ours, theirs in self._varied(pairs, rows, chosen[part], forms[part], random):
+                origins.append(origin)
+                src.append(ours)
+                tgt.append(theirs)
+        return DrawnVariants(np.array(origins, dtype=rows.dtype), _as_rows(src), _as_rows(tgt))
+
+    def _varied(
+        self, pairs: EncodedPairs, rows: Ints, chosen: Ints, forms: Ints, random: Random
+    ) -> Iterator[tuple[int, list[int], list[int]]]:
+        """Yield the origin, the source ids and the target ids of the variants of the chosen places in `rows`."""
+        needed = [
+            [int(rows[place]), *self._partners(rows, form, random)] for place, form in zip(chosen, forms, strict=True)
+        ]
+        texts = self._texts(pairs, sorted(set(chain.from_iterable(needed))))
+        origins: list[int] = []
+        tags: list[list[int]] = []
+        varied: list[Pair] = []
+        for group, form in zip(needed, forms, strict=True):
+            if group[0] not in texts:
+                continue
+            tag, _ = texts[group[0]]
+            known = [texts[row] for row in group if row in texts]
+            pair = self._in_form([text for other_tag, text in known if other_tag == tag], self._forms[form], random)
+            if pair is not None:
+                origins.append(group[0])
+                tags.append(tag)
+                varied.append(pair)
+        src = self.tokenizer.encode_src([pair[0] for pair in varied])
+        tgt = self.tokenizer.encode_tgt([pair[1] for pair in varied])
+        for origin, tag, ours, theirs in zip(origins, tags, src, tgt, strict=True):
+            if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length:
+                yield origin, tag + ours, theirs
+
+    def _partners(self, rows: Ints, form: int, random: Random) -> list[int]:
+        """Return the rows to which a row is joined; none for other forms."""
+        if self._forms[form] != JOINED:
+            return []
+        number = 1 if random.random() < 0.5 else random.randint(2, MOST_JOINED - 1)
+        return [int(rows[random.randrange(len(rows))]) for _ in range(number)]
+
+    def _in_form(self, pairs: Sequence[Pair], form: str, random: Random) -> Pair | None:
+        """Return pairs in a form, and in a second one in a share of them; None if the form does not apply."""
+        if form == JOINED:
+            pair = joined(pairs) if len(pairs) > 1 else None
+        else:
+            pair = FORMS[form](pairs[0], self.languages, random)
+            if pair is None and form == "symbol in the middle":
+                pair = FORMS["symbol at the end"](pairs[0], self.languages, random)
+        if pair is None or random.random() >= MIXED:
+            return pair
+        second = random.choices(self._forms[:-1], list(SHARES.values())[:-1])[0]
+        pair = FORMS[second](pair, self.languages, random) or pair
+        return None if pair == pairs[0] else pair  # title case and then lower case may be the pair as it is
+
+    def _texts(self, pairs: EncodedPairs, rows: Sequence[int]) -> dict[int, tuple[list[int], Pair]]:
+        """Return the tag and the text of rows. Rows without text are left out, and those with annotations."""
+        usable: list[int] = []
+        tags: list[list[int]] = []
+        src: list[list[int]] = []
+        tgt: list[list[int]] = []
+        for row in rows:
+            ours, theirs = (side.tolist() for side in pairs[row])
+            if not self._not_text.isdisjoint(ours) or not self._not_text.isdisjoint(theirs):
+                continue
+            tag = ours[:1] if ours and ours[0] in self._tags else []
+            usable.append(row)
+            tags.append(tag)
+            src.append(ours[len(tag) :])
+            tgt.append(theirs)
+        texts = zip(self.tokenizer.decode_src(src), self.tokenizer.decode(tgt), strict=True)
+        found = zip(usable, tags, texts, strict=True)
+        return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
+
+
+class EpochPairs:
+    """The pairs of an epoch: those of a cache, and behind them variants of some of them."""
+
+    def __init__(self, pairs: EncodedPairs, drawn: DrawnVariants):
+        self._pairs = pairs
+        self._drawn = drawn
+
+    def origins(self, rows: Ints) -> Ints:
+        """Return the rows of the cache: of variants, those that they were made from."""
+        is_drawn = rows >= len(self._pairs)
+        origins = rows.copy()
+        origins[is_drawn] = self._drawn.origins[rows[is_drawn] - len(self._pairs)]
+        return origins
+
+    def gather(self, rows: Ints) -> tuple[Rows, Rows]:
+        """Return the sources and the targets of some rows; see `EncodedPairs.gather`."""
+        is_drawn = rows >= len(self._pairs)
+        if not is_drawn.any():
+            return self._pairs.gather(rows)
+        place = np.empty(len(rows), dtype=np.int64)
+        place[np.argsort(is_drawn, kind="stable")] = np.arange(len(rows))  # behind those of the cache
+        numbers = rows[is_drawn] - len(self._pairs)
+        sides = zip(self._pairs.gather(rows[~is_drawn]), (self._drawn.src, self._drawn.tgt), strict=True)
+        src, tgt = (_taken(_concatenated(cached, _taken(drawn, numbers)), place) for cached, drawn in sides)
+        return src, tgt
+
+
+def _taken(rows: Rows, numbers: Ints) -> Rows:
+    """Return some of the rows, in the given order."""
+    ids, lengths = rows
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    kept = lengths[numbers]
+    before = np.cumsum(kept, dtype=np.int64) - kept
+    return ids[np.repeat(starts[numbers] - before, kept) + np.arange(kept.sum())], kept
+
+
+def _concatenated(first: Rows, second: Rows) -> Rows:
+    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+
+
+def _as_rows(rows: Sequence[Sequence[int]]) -> Rows:
+    """Return rows of ids as arrays."""
+    lengths: Lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
+    ids: Ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+    return ids, lengths
+
+
+def with_capitals(pairs: Iterable[Pair], languages: tuple[str, str]) -> Iterator[Pair]:
+    """Yield pairs, and some of them in capitals too, so that a vocabulary learned from them has tokens of capitals."""
+    random = Random(0)
+    for number, pair in enumerate(pairs):
+        yield pair
+        if number % CAPITALS_FOR_TOKENIZER == 0:
+            capitals = FORMS["capitals"](pair, languages, random)
+            if capitals is not None:
+                yield capitals
