@@ -12,6 +12,7 @@ from mtcli.corpus.batching import BatchPlan, Block
 from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
+from mtcli.corpus.variants import SHARES
 from mtcli.exchange.targets import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
@@ -170,6 +171,7 @@ class Plan:
         return [
             ("model", self._describe_model(config)),
             ("vocabulary", self._describe_vocabulary(config)),
+            ("variants", _describe_variants(config)),
             ("batches", self._describe_batches(train)),
             ("memory", self._describe_memory(config)),
             ("disk", self._describe_disk(train)),
@@ -254,6 +256,15 @@ class Plan:
             reasons = obstacles(config, target)
             found.append(f"{target}: no ({'; '.join(reasons)})" if reasons else f"{target}: yes")
         return "; ".join(found)
+
+
+def _describe_variants(config: Config) -> str:
+    if config.data.variants == "off":
+        return "off: the pairs as they are"
+    return (
+        f"on: in each epoch, {100 * sum(SHARES.values()):.0f} for 100 pairs, as people type them "
+        "(capitals, errors, symbols, several on a line)"
+    )
 
 
 def _shape(block: Block, batch: Ints) -> tuple[int, int, int]:
