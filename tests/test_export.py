@@ -124,7 +124,7 @@ def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
     engine = ExportedTranslator(exported, "cpu")
     vocabulary = engine.tokenizer.tgt_vocabulary
 
-    def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.Hypothesis:
+    def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.ScoredTokens:
         return [vocabulary[i] for i in (*ids, EOS)], log_prob
 
     long, other_long, third_long, longer = (304, 304, 304), (304, 304, 305), (304, 304, 306), (304,) * 4
@@ -161,16 +161,18 @@ def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
     engine = CTranslate2Backend(tmp_path / "out", "cpu")
     sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(LINES)]
     found = engine.search(sources, Options(beam_size=beam_size, **limits))
-    hypotheses = [(source, draft) for source, drafts in zip(sources, found, strict=True) for draft in drafts]
+    hypotheses = [
+        (source, candidate) for source, candidates in zip(sources, found, strict=True) for candidate in candidates
+    ]
     assert len(hypotheses) == beam_size * len(LINES)
     src = pad([source.ids for source, _ in hypotheses], after=(EOS,))
-    tgt = pad([draft.ids for _, draft in hypotheses], before=(BOS,))
+    tgt = pad([candidate.ids for _, candidate in hypotheses], before=(BOS,))
     with torch.inference_mode():
         log_probs = model(src, tgt).log_softmax(-1)
-    for (_, draft), log_p in zip(hypotheses, log_probs, strict=True):
-        ids = (*draft.ids, EOS)
-        assert draft.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
-        assert draft.log_prob < -50 * len(ids), "the forbidden token has nearly all of the probability"
+    for (_, candidate), log_p in zip(hypotheses, log_probs, strict=True):
+        ids = (*candidate.ids, EOS)
+        assert candidate.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
+        assert candidate.log_prob < -50 * len(ids), "the forbidden token has nearly all of the probability"
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
