@@ -101,6 +101,29 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
                 assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "options", [Options(), Options(n_best=3), Options(beam_size=1), Options(max_extra=-2), Options(max_length=2)]
+)
+def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_path: Path) -> None:
+    trained = toy(bias=True)
+    model = deepcopy(trained.model)
+    with torch.no_grad():
+        model.output.bias[EOS] += 20  # nearly all of the probability
+    ours = TorchTranslator(model, trained.tokenizer, trained.longest_src)
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
+    of_any_length = list(ours.translate(LINES, replace(options, min_length=0), warn=False))
+    assert any(not found.text for found in of_any_length), "the model would finish empty hypotheses"
+    expected = list(ours.translate(LINES, options, warn=False))
+    for a, b in zip(expected, engine.translate(LINES, options, warn=False), strict=True):
+        assert a.text == b.text
+        assert all(candidate.text for candidate in (*a.candidates, *b.candidates))
+        both = {c.text: c for c in a.candidates}
+        for candidate in b.candidates:
+            same = both.get(candidate.text, candidate)
+            assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int, tmp_path: Path) -> None:
     trained = toy("pre", joint=False, positions="learned")

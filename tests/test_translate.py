@@ -1,3 +1,4 @@
+import copy
 import logging
 import math
 import random
@@ -24,7 +25,7 @@ from mtcli.terms.terms import parse_terms
 from mtcli.text import repetitions
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.repetitions import repetition_in
-from mtcli.text.special_tokens import BOS, PAD
+from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
 from mtcli.translate import line_warnings, windows
@@ -601,3 +602,21 @@ def test_the_lines_of_an_argument_are_those_of_a_file(tmp_path: Path) -> None:
 def test_notices_about_a_file_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     report_counts(Counts(notices=["\x1b[2J.txt: dropped the byte-order mark at its start"]))
     assert capsys.readouterr().err == "\\x1b[2J.txt: dropped the byte-order mark at its start\n"
+
+
+@pytest.mark.parametrize(
+    "options", [GREEDY, BEAM, SAMPLE, replace(BEAM, terms=parse_terms(["zzz\tuno"], ""), terms_mode="hard")]
+)
+@pytest.mark.parametrize("members", [1, 2])
+def test_no_hypothesis_is_empty(options: Options, members: int) -> None:
+    """Greedy search, beam search, sampling and required terms, with one model and with an ensemble."""
+    trained = toy(bias=True)
+    model = copy.deepcopy(trained.model)
+    with torch.no_grad():
+        model.output.bias[EOS] += 20  # nearly all of the probability
+    translator = TorchTranslator(model, trained.tokenizer, 64, others=(members - 1) * [model])
+    lines = ["one red dog.", "zzz big cat."]
+    for candidates in (one.candidates for one in run(translator, lines, options)):
+        assert all(candidate.ids for candidate in candidates)
+    of_any_length = run(translator, lines, replace(options, min_length=0))
+    assert not of_any_length[0].candidates[0].ids

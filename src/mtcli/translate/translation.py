@@ -22,8 +22,9 @@ class Options:
     """Stop as soon as `beam_size` translations are finished, see `search.beam`."""
     n_best: int = 1
     """Number of different translations of each line. See `Translator.translate`."""
-    min_length: int = 0
-    """Minimum number of tokens of a translation, unless its maximum is lower."""
+    min_length: int = 1
+    """Minimum number of tokens of a translation, unless its maximum is lower. With 1, no hypothesis is empty, as in
+    fairseq and CTranslate2."""
     max_length: int | None = None
     """Maximum number of tokens of a translation; None: the number of the source plus `max_extra`."""
     max_extra: int = 50

@@ -10,6 +10,8 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone, and the log P of what this
   search finds is computed separately.
+- It removes `</s>` below the minimum length in the same way. So the search of a batch has no minimum length. Sentences
+  with a shorter hypothesis, usually an empty one, are searched again together.
 - It always stops early, also for a model with `decode.early_stopping = false`.
 - In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
   search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
@@ -141,19 +143,44 @@ class CTranslate2Backend(Backend):
         max_lengths = [self._max_length(source, options) for source in tokens]
         searches = self._submit(tokens, max(max_lengths) + 1, options)
         candidates: list[list[Candidate]] = [[] for _ in tokens]
+        too_short: list[int] = []
+        unscored: dict[int, list[ScoredTokens]] = {}
         unfinished: dict[int, list[ScoredTokens]] = {}
         # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
         for first in range(0, len(tokens), GROUP):
             finished: dict[int, list[ScoredTokens]] = {}
             for index in range(first, min(first + GROUP, len(tokens))):
                 hypotheses = _hypotheses(searches[index])
-                is_finished = all(self._is_finished(found, max_lengths[index]) for found, _ in hypotheses)
-                (finished if is_finished else unfinished)[index] = hypotheses
+                if self._has_too_short(hypotheses, max_lengths[index], options):
+                    too_short.append(index)
+                elif not self._are_finished(hypotheses, max_lengths[index]):
+                    unfinished[index] = hypotheses
+                else:
+                    finished[index] = hypotheses
             self._rank(candidates, _with_log_probs(finished, options), options, best_only=best_only)
-        completed = self._completed(unfinished, tokens, max_lengths, options)
-        self._rank(candidates, self._scored(completed, tokens, options), options, best_only=best_only)
+        for index, hypotheses in self._searched_longer(too_short, tokens, max_lengths, options).items():
+            is_finished = self._are_finished(hypotheses, max_lengths[index])
+            (unscored if is_finished else unfinished)[index] = hypotheses
+        unscored |= self._completed(unfinished, tokens, max_lengths, options)
+        self._rank(candidates, self._scored(unscored, tokens, options), options, best_only=best_only)
         self._has_finite_scores = True
         return candidates
+
+    def _searched_longer(
+        self,
+        indices: Sequence[int],
+        sources: Sequence[Sequence[str]],
+        max_lengths: Sequence[int],
+        options: Options,
+    ) -> dict[int, list[ScoredTokens]]:
+        """Search some sentences again, with the minimum length. The scores of what is found are not log P."""
+        if not indices:
+            return {}
+        max_steps = max(max_lengths[index] for index in indices) + 1
+        searches = self._submit(
+            [sources[index] for index in indices], max_steps, options, min_decoding_length=options.min_length
+        )
+        return {index: _hypotheses(search) for index, search in zip(indices, searches, strict=True)}
 
     def _completed(
         self,
@@ -216,9 +243,17 @@ class CTranslate2Backend(Backend):
             return hypothesis
         return tokens[:max_length], score
 
-    def _is_finished(self, tokens: Sequence[str], max_length: int) -> bool:
-        """Return True if a hypothesis ends in `</s>` within its maximum length, without a forbidden token."""
-        return tokens[-1] == self._end and len(tokens) <= max_length + 1 and self._forbidden.isdisjoint(tokens)
+    def _are_finished(self, hypotheses: Sequence[ScoredTokens], max_length: int) -> bool:
+        """Return True if all hypotheses end in `</s>` within their maximum length, without a forbidden token."""
+        return all(
+            tokens[-1] == self._end and len(tokens) <= max_length + 1 and self._forbidden.isdisjoint(tokens)
+            for tokens, _ in hypotheses
+        )
+
+    def _has_too_short(self, hypotheses: Sequence[ScoredTokens], max_length: int, options: Options) -> bool:
+        """Return True if a hypothesis ends before its minimum length."""
+        min_length = min(options.min_length, max_length)
+        return any(tokens[-1:] == [self._end] and len(tokens) <= min_length for tokens, _ in hypotheses)
 
     def _search_alone(self, source: Sequence[str], max_length: int, options: Options) -> Any:
         """Search one sentence with its own maximum length and without forbidden tokens.
@@ -226,7 +261,10 @@ class CTranslate2Backend(Backend):
         With beam search, the result holds all hypotheses that end before the maximum length, not only the first W, and
         those of the W best continuations that reach it. The W-th unfinished one may be missing, see above.
         """
-        more: dict[str, Any] = {"suppress_sequences": [[token] for token in self._forbidden]}
+        more: dict[str, Any] = {
+            "min_decoding_length": min(options.min_length, max_length),
+            "suppress_sequences": [[token] for token in self._forbidden],
+        }
         if options.beam_size > 1:
             more["num_hypotheses"] = 100 * options.beam_size
             more["patience"] = 100
@@ -250,7 +288,7 @@ class CTranslate2Backend(Backend):
             "num_hypotheses": options.beam_size,
             "length_penalty": _exponent(options),
             "max_decoding_length": max_steps,
-            "min_decoding_length": options.min_length,
+            "min_decoding_length": 0,
             "max_input_length": 0,
             "return_scores": options.scores,
             "return_end_token": True,
