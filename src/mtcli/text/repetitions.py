@@ -52,6 +52,12 @@ def repetition_in(text: str) -> str:
     return ""
 
 
+def added_repetition(source: str, translation: str) -> str:
+    """Return the repetition of a translation; an empty string if it has none, or if its source repeats itself too."""
+    repetition = repetition_in(translation)
+    return "" if repetition and repetition_in(source) else repetition
+
+
 def _may_repeat(text: str) -> bool:
     """Return False if no unit occurs three times in a row in `MIN_LENGTH` characters or more.
 

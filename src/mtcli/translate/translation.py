@@ -53,6 +53,9 @@ class Options:
     """Align the words of each translation with those of its source."""
     align_characters: bool = False
     """With `alignments`: in scripts without spaces between words, each character is a word, see `character_spans`."""
+    repair: bool = False
+    """Replace translations that repeat themselves or are empty, see `Translator.translate`. It has no effect on samples
+    and with a prefix."""
     terms: Terms | None = None
     """Terms to find in the sources and to use in the translations."""
     terms_mode: Literal["soft", "hard"] = "soft"
@@ -72,6 +75,11 @@ class Options:
             max_extra=decode.max_extra,
             precision=decode.precision,
         )
+
+    @property
+    def repairs(self) -> bool:
+        """Translations are replaced, see `repair`."""
+        return self.repair and not self.sample and not self.prefix
 
 
 Links = tuple[tuple[int, int], ...]

@@ -12,6 +12,8 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
   search finds is computed separately.
 - It removes `</s>` below the minimum length in the same way. So the search of a batch has no minimum length. Sentences
   with a shorter hypothesis, usually an empty one, are searched again together.
+- It also blocks repeated n-grams before the softmax, so the log P of what such a search finds is computed separately.
+  It may find other hypotheses, so only a repair blocks them (`translate.repair`).
 - It always stops early, also for a model with `decode.early_stopping = false`.
 - In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
   search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
@@ -65,7 +67,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "alignments", "align_characters", "terms", "retry_terms", "scores",
+    "alignments", "align_characters", "terms", "retry_terms", "scores", "repair",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
@@ -155,6 +157,8 @@ class CTranslate2Backend(Backend):
                     too_short.append(index)
                 elif not self._are_finished(hypotheses, max_lengths[index]):
                     unfinished[index] = hypotheses
+                elif options.no_repeat_ngram:
+                    unscored[index] = hypotheses
                 else:
                     finished[index] = hypotheses
             self._rank(candidates, _with_log_probs(finished, options), options, best_only=best_only)
@@ -289,6 +293,7 @@ class CTranslate2Backend(Backend):
             "length_penalty": _exponent(options),
             "max_decoding_length": max_steps,
             "min_decoding_length": 0,
+            "no_repeat_ngram_size": options.no_repeat_ngram,
             "max_input_length": 0,
             "return_scores": options.scores,
             "return_end_token": True,
