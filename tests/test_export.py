@@ -124,6 +124,22 @@ def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_p
             assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+@pytest.mark.parametrize("options", [Options(n_best=4), Options(beam_size=1)])
+def test_a_search_without_repetitions_returns_log_probabilities_of_the_model(options: Options, exported: Path) -> None:
+    """CTranslate2 removes tokens before the softmax, so its own scores are not those of the model."""
+    model = toy().model
+    engine = CTranslate2Backend(exported, "cpu")
+    lines = ["one one dog.", "cat cat cat.", "big red red.", "dog."]
+    sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(lines)]
+    for source, candidates in zip(sources, engine.search(sources, replace(options, no_repeat_ngram=1)), strict=True):
+        for candidate in candidates:
+            ids = (*candidate.ids, EOS)
+            assert len(ids) == len(set(ids))
+            with torch.inference_mode():
+                log_p = model(pad([source.ids], after=(EOS,)), pad([candidate.ids], before=(BOS,)))[0].log_softmax(-1)
+            assert candidate.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int, tmp_path: Path) -> None:
     trained = toy("pre", joint=False, positions="learned")

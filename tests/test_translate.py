@@ -441,6 +441,8 @@ def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.
     ("text", "repetition"),
     [
         ("ein schwuuuuuuuuu im bild", "uuuuuuuuu"),
+        ("am suuuuu", "uuuuu"),
+        ("am suuuu", ""),
         ("ein ein ein hund", "ein ein ein"),
         ("der mann, der mann, der mann, hat", "der mann, der mann, der mann,"),
         ("nein, nein, nein!", ""),
@@ -460,7 +462,8 @@ def repetition_by_definition(text: str, max_unit: int | str = "") -> str:
     """`repetition_in` with the regular expression only; units have `max_unit` characters at most."""
     for found in re.finditer(rf"(.{{1,{max_unit}}}?)\1{{2,}}", f" {text}"):
         whole = found[0].strip()
-        if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
+        min_length = repetitions.MIN_RUN if len(found[1]) == 1 else repetitions.MIN_LENGTH
+        if len(found[0]) >= min_length and any(map(str.isalpha, found[1])):
             return whole
         if len(whole) >= repetitions.MIN_SIGNS:
             return whole
@@ -515,7 +518,7 @@ def test_a_repetition_is_found_anywhere_in_a_long_text(unit_size: int) -> None:
     random_characters = random.Random(unit_size)
     text = "".join(chr(random_characters.randrange(0x400, 0x4FF)) for _ in range(1000))
     unit = text[:unit_size]
-    num_units = max(3, -(-repetitions.MIN_LENGTH // unit_size))
+    num_units = repetitions.MIN_RUN if unit_size == 1 else max(3, -(-repetitions.MIN_LENGTH // unit_size))
     assert repetition_in(text) == ""
     for position in (500, 999):
         assert repetition_in(text[:position] + num_units * unit + text[position + 1 :]) == num_units * unit
