@@ -117,7 +117,7 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
     assert of_table.stdout == done.stdout
     assert b"line 1 names the columns" in of_table.stderr
     assert b"test.csv: skipped 1 pair: one side empty" in of_table.stderr
-    mtcli("translate", "--model", toy_run, "-i", "src", "-o", "hyp", cwd=tmp_path)
+    mtcli("translate", "--as-is", "--model", toy_run, "-i", "src", "-o", "hyp", cwd=tmp_path)
     finished = mtcli("eval", "--chrf", "--bleu", "--hyp-file", "hyp", "--ref-file", "ref", cwd=tmp_path)
     assert finished.stdout == done.stdout
     assert done.stderr.count(b"BLEU below 5") == 1

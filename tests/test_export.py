@@ -101,6 +101,45 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
                 assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    "options", [Options(), Options(n_best=3), Options(beam_size=1), Options(max_extra=-2), Options(max_length=2)]
+)
+def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_path: Path) -> None:
+    trained = toy(bias=True)
+    model = deepcopy(trained.model)
+    with torch.no_grad():
+        model.output.bias[EOS] += 20  # nearly all of the probability
+    ours = TorchTranslator(model, trained.tokenizer, trained.longest_src)
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
+    of_any_length = list(ours.translate(LINES, replace(options, min_length=0), warn=False))
+    assert any(not found.text for found in of_any_length), "the model would finish empty hypotheses"
+    expected = list(ours.translate(LINES, options, warn=False))
+    for a, b in zip(expected, engine.translate(LINES, options, warn=False), strict=True):
+        assert a.text == b.text
+        assert all(candidate.text for candidate in (*a.candidates, *b.candidates))
+        both = {c.text: c for c in a.candidates}
+        for candidate in b.candidates:
+            same = both.get(candidate.text, candidate)
+            assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
+
+
+@pytest.mark.parametrize("options", [Options(n_best=4), Options(beam_size=1)])
+def test_a_search_without_repetitions_returns_log_probabilities_of_the_model(options: Options, exported: Path) -> None:
+    """CTranslate2 removes tokens before the softmax, so its own scores are not those of the model."""
+    model = toy().model
+    engine = CTranslate2Backend(exported, "cpu")
+    lines = ["one one dog.", "cat cat cat.", "big red red.", "dog."]
+    sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(lines)]
+    for source, candidates in zip(sources, engine.search(sources, replace(options, no_repeat_ngram=1)), strict=True):
+        for candidate in candidates:
+            ids = (*candidate.ids, EOS)
+            assert len(ids) == len(set(ids))
+            with torch.inference_mode():
+                log_p = model(pad([source.ids], after=(EOS,)), pad([candidate.ids], before=(BOS,)))[0].log_softmax(-1)
+            assert candidate.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int, tmp_path: Path) -> None:
     trained = toy("pre", joint=False, positions="learned")
@@ -124,7 +163,7 @@ def test_the_first_hypotheses_to_end_are_kept(exported: Path) -> None:
     engine = ExportedTranslator(exported, "cpu")
     vocabulary = engine.tokenizer.tgt_vocabulary
 
-    def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.Hypothesis:
+    def hypothesis(ids: Sequence[int], log_prob: float) -> ctranslate2_backend.ScoredTokens:
         return [vocabulary[i] for i in (*ids, EOS)], log_prob
 
     long, other_long, third_long, longer = (304, 304, 304), (304, 304, 305), (304, 304, 306), (304,) * 4
@@ -161,16 +200,18 @@ def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
     engine = CTranslate2Backend(tmp_path / "out", "cpu")
     sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(LINES)]
     found = engine.search(sources, Options(beam_size=beam_size, **limits))
-    hypotheses = [(source, draft) for source, drafts in zip(sources, found, strict=True) for draft in drafts]
+    hypotheses = [
+        (source, candidate) for source, candidates in zip(sources, found, strict=True) for candidate in candidates
+    ]
     assert len(hypotheses) == beam_size * len(LINES)
     src = pad([source.ids for source, _ in hypotheses], after=(EOS,))
-    tgt = pad([draft.ids for _, draft in hypotheses], before=(BOS,))
+    tgt = pad([candidate.ids for _, candidate in hypotheses], before=(BOS,))
     with torch.inference_mode():
         log_probs = model(src, tgt).log_softmax(-1)
-    for (_, draft), log_p in zip(hypotheses, log_probs, strict=True):
-        ids = (*draft.ids, EOS)
-        assert draft.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
-        assert draft.log_prob < -50 * len(ids), "the forbidden token has nearly all of the probability"
+    for (_, candidate), log_p in zip(hypotheses, log_probs, strict=True):
+        ids = (*candidate.ids, EOS)
+        assert candidate.log_prob == pytest.approx(log_p[range(len(ids)), ids].sum().item(), abs=1e-3)
+        assert candidate.log_prob < -50 * len(ids), "the forbidden token has nearly all of the probability"
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

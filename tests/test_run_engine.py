@@ -26,7 +26,7 @@ from mtcli.training.trainer import update_run_engine
 from mtcli.translate.backends import run_engine
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.backends.run_engine import RunEngine, Search
+from mtcli.translate.backends.run_engine import RunEngine, SearchComparison
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 
@@ -337,7 +337,7 @@ def test_models_that_cannot_be_converted(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_agreement_of_a_search() -> None:
-    search = Search(beam_size=1, sentences=50, equal=49, max_score_difference=1e-5)
+    search = SearchComparison(beam_size=1, sentences=50, equal=49, max_score_difference=1e-5)
     assert search.agrees
     assert str(search) == "49 of 50 translations equal (greedy)"
     assert not search.model_copy(update={"equal": 48}).agrees

@@ -1,3 +1,4 @@
+import copy
 import logging
 import math
 import random
@@ -24,7 +25,7 @@ from mtcli.terms.terms import parse_terms
 from mtcli.text import repetitions
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.repetitions import repetition_in
-from mtcli.text.special_tokens import BOS, PAD
+from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED
 from mtcli.translate import line_warnings, windows
@@ -440,6 +441,8 @@ def test_cores_do_not_change_translations(alignments: bool, monkeypatch: pytest.
     ("text", "repetition"),
     [
         ("ein schwuuuuuuuuu im bild", "uuuuuuuuu"),
+        ("am suuuuu", "uuuuu"),
+        ("am suuuu", ""),
         ("ein ein ein hund", "ein ein ein"),
         ("der mann, der mann, der mann, hat", "der mann, der mann, der mann,"),
         ("nein, nein, nein!", ""),
@@ -459,7 +462,8 @@ def repetition_by_definition(text: str, max_unit: int | str = "") -> str:
     """`repetition_in` with the regular expression only; units have `max_unit` characters at most."""
     for found in re.finditer(rf"(.{{1,{max_unit}}}?)\1{{2,}}", f" {text}"):
         whole = found[0].strip()
-        if len(found[0]) >= repetitions.MIN_LENGTH and any(map(str.isalpha, found[1])):
+        min_length = repetitions.MIN_RUN if len(found[1]) == 1 else repetitions.MIN_LENGTH
+        if len(found[0]) >= min_length and any(map(str.isalpha, found[1])):
             return whole
         if len(whole) >= repetitions.MIN_SIGNS:
             return whole
@@ -514,7 +518,7 @@ def test_a_repetition_is_found_anywhere_in_a_long_text(unit_size: int) -> None:
     random_characters = random.Random(unit_size)
     text = "".join(chr(random_characters.randrange(0x400, 0x4FF)) for _ in range(1000))
     unit = text[:unit_size]
-    num_units = max(3, -(-repetitions.MIN_LENGTH // unit_size))
+    num_units = repetitions.MIN_RUN if unit_size == 1 else max(3, -(-repetitions.MIN_LENGTH // unit_size))
     assert repetition_in(text) == ""
     for position in (500, 999):
         assert repetition_in(text[:position] + num_units * unit + text[position + 1 :]) == num_units * unit
@@ -601,3 +605,152 @@ def test_the_lines_of_an_argument_are_those_of_a_file(tmp_path: Path) -> None:
 def test_notices_about_a_file_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     report_counts(Counts(notices=["\x1b[2J.txt: dropped the byte-order mark at its start"]))
     assert capsys.readouterr().err == "\\x1b[2J.txt: dropped the byte-order mark at its start\n"
+
+
+@pytest.mark.parametrize(
+    "options", [GREEDY, BEAM, SAMPLE, replace(BEAM, terms=parse_terms(["zzz\tuno"], ""), terms_mode="hard")]
+)
+@pytest.mark.parametrize("members", [1, 2])
+def test_no_hypothesis_is_empty(options: Options, members: int) -> None:
+    """Greedy search, beam search, sampling and required terms, with one model and with an ensemble."""
+    trained = toy(bias=True)
+    model = copy.deepcopy(trained.model)
+    with torch.no_grad():
+        model.output.bias[EOS] += 20  # nearly all of the probability
+    translator = TorchTranslator(model, trained.tokenizer, 64, others=(members - 1) * [model])
+    lines = ["one red dog.", "zzz big cat."]
+    for candidates in (one.candidates for one in run(translator, lines, options)):
+        assert all(candidate.ids for candidate in candidates)
+    of_any_length = run(translator, lines, replace(options, min_length=0))
+    assert not of_any_length[0].candidates[0].ids
+
+
+LOOP = "ein Mann und ein Mann und ein Mann und ein Mann und"
+SHORTER_LOOP = "ein Mann ein Mann ein Mann"
+
+
+class Looping(Backend):
+    """Finds other hypotheses, each with a probability, where n-grams of some size are blocked."""
+
+    def __init__(self, by_ngram: dict[int, Sequence[tuple[str, float]]], *, best_only: bool = False):
+        super().__init__(toy().tokenizer, 64)
+        self.by_ngram = by_ngram
+        self.best_only = best_only
+        self.searches: list[Options] = []
+
+    def max_batch_tokens(self, options: Options) -> int:
+        return 1000
+
+    def search(self, sources: Sequence[Source], options: Options) -> Any:
+        self.searches.append(options)
+        size = max(size for size in self.by_ngram if size in (0, options.no_repeat_ngram))
+        found = scripted(*self.by_ngram[size])
+        is_short = self.best_only and options.n_best == 1 and not options.scores
+        return [found[:1] if is_short else found] * len(sources)
+
+    @property
+    def ngrams(self) -> list[int]:
+        return [options.no_repeat_ngram for options in self.searches]
+
+
+REPAIR = Options(repair=True)
+
+
+@pytest.mark.parametrize("bad", [LOOP, "", " "])
+@pytest.mark.parametrize("n_best", [1, 2, 3])
+@pytest.mark.parametrize("best_only", [False, True])
+def test_the_next_hypothesis_takes_the_place_of_one_that_fails(bad: str, n_best: int, best_only: bool) -> None:
+    hypotheses = [(bad, 0.4), ("ein Hund", 0.2), (SHORTER_LOOP, 0.1), ("eine Katze", 0.05)]
+    backend = Looping({0: hypotheses}, best_only=best_only)
+    options = replace(REPAIR, n_best=n_best, scores=n_best > 1)
+    (one,) = run(Translator(backend), ["x"], options)
+    usable = [("ein Hund", 0.2), ("eine Katze", 0.05)][:n_best]
+    assert [(c.text, pytest.approx(math.exp(c.log_prob))) for c in one.candidates] == usable
+    assert one.candidates[0].score == pytest.approx(math.log(0.2) / 2)
+    assert set(backend.ngrams) == {0}
+    (plain,) = run(Translator(Looping({0: hypotheses})), ["x"], replace(options, repair=False))
+    assert plain.text == bad
+
+
+@pytest.mark.parametrize(
+    ("given", "solution", "expected"),
+    [
+        (0, 3, [0, 3]),
+        (0, 2, [0, 3, 2]),
+        (5, 3, [5, 3]),
+        (3, 2, [3, 2]),
+        (2, 1, [2]),
+        (1, 3, [1]),
+    ],
+)
+def test_a_search_without_repetitions_follows(
+    given: int, solution: int, expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It blocks the n-grams that the user blocks, and shorter ones."""
+    loops = [(LOOP, 0.4), (SHORTER_LOOP, 0.2)]
+    backend = Looping({0: loops, solution: [(LOOP, 0.3), ("ein Hund", 0.1)]})
+    (one,) = Translator(backend).translate(["x"], replace(REPAIR, no_repeat_ngram=given))
+    assert backend.ngrams == expected
+    is_solved = solution in expected
+    assert one.text == ("ein Hund" if is_solved else LOOP)
+    assert one.candidates[0].log_prob == pytest.approx(math.log(0.1 if is_solved else 0.4))
+    assert ("repeats itself" in caplog.text) != is_solved
+
+
+def test_the_best_hypothesis_stays_if_all_searches_fail(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Looping({0: [(LOOP, 0.4), (SHORTER_LOOP, 0.2)]})
+    found = list(Translator(backend).translate(["x", "", "y"], REPAIR))
+    assert [one.text for one in found] == [LOOP, "", LOOP]
+    assert backend.ngrams == [0, 3, 2]
+    assert f"lines 1, 3: the translation repeats itself ({LOOP[:40]}" in caplog.text
+    assert "no-repeat-ngram" not in caplog.text
+
+
+@pytest.mark.parametrize("options", [Options(), replace(REPAIR, prefix="one"), replace(REPAIR, sample=True)])
+def test_what_is_not_repaired(options: Options) -> None:
+    backend = Looping({0: [(LOOP, 0.4), ("ein Hund", 0.2)]})
+    assert run(Translator(backend), ["x"], options)[0].text == LOOP
+    assert backend.ngrams == [0]
+
+
+@pytest.mark.parametrize(("line", "text"), [("dog " * 4, LOOP), ("1 + 1 =", "")])
+def test_a_line_that_repeats_itself_or_has_no_words_is_not_repaired(line: str, text: str) -> None:
+    backend = Looping({0: [(text, 0.4), ("ein Hund", 0.2)]})
+    assert run(Translator(backend), [line], REPAIR)[0].text == text
+    assert backend.ngrams == [0]
+
+
+def test_lines_without_repetitions_are_searched_once() -> None:
+    backend = Looping({0: [("ein Hund", 0.4), (LOOP, 0.2)]})
+    assert [one.text for one in run(Translator(backend), ["x", "y"], REPAIR)] == ["ein Hund"] * 2
+    assert len(backend.searches) == 1
+
+
+@pytest.mark.parametrize("options", [replace(GREEDY, max_length=25), replace(BEAM, max_length=25)])
+def test_repaired_translations_have_their_own_scores_and_alignments(
+    translator: TorchTranslator, options: Options
+) -> None:
+    """A random model repeats itself often."""
+    plain = run(translator, LINES, options)
+    repaired = run(translator, LINES, replace(options, repair=True, alignments=True))
+    changed = [one for one, before in zip(repaired, plain, strict=True) if one.text != before.text]
+    assert changed, "the test needs a repetition"
+    for one, before in zip(repaired, plain, strict=True):
+        assert one.text == before.text or repetition_in(before.text)
+        assert not repetition_in(one.text)
+        (best,) = one.candidates
+        (scored,) = log_probs(translator, [one.source], [best.ids])
+        assert best.log_prob == pytest.approx(scored, abs=1e-6)
+        assert best.score == pytest.approx(best.log_prob / best.penalty)
+        assert best.alignment
+        assert max(tgt for _, tgt in best.alignment) < len(one.text.split())
+
+
+def log_probs(translator: TorchTranslator, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[float]:
+    """Return log P of each target with `</s>`, by teacher forcing."""
+    found = []
+    for src, ids in zip(translator.tokenizer.encode_src(lines), targets, strict=True):
+        with torch.inference_mode():
+            log_p = translator.model(torch.tensor([[*src, EOS]]), torch.tensor([[BOS, *ids]]))[0].log_softmax(-1)
+        found.append(sum(log_p[t, token].item() for t, token in enumerate([*ids, EOS])))
+    return found

@@ -92,7 +92,8 @@ def translate(
         flag(
             "--as-is",
             panel=panels.DATA,
-            help="Give each line to the model as it is: do not split it into sentences or protect text in it.",
+            help="Give each line to the model as it is: do not split it into sentences, protect text in it, or replace "
+            "translations that repeat themselves.",
         ),
     ] = False,
     column: Annotated[
@@ -264,7 +265,7 @@ def translate(
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
     warn_of_files(text or ())
     shows_scores = scores or format_ != "text"
-    options = with_changes(options, scores=shows_scores or n_best > 1)
+    options = with_changes(options, scores=shows_scores or n_best > 1, repair=not as_is)
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
     if not (as_document or as_is):

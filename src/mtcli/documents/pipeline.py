@@ -22,7 +22,7 @@ from mtcli.runtime.wording import counted
 from mtcli.terms.report import TermsReport
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
-from mtcli.text.repetitions import repetition_in
+from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
@@ -286,12 +286,12 @@ def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
     """Warn about translations that repeat themselves although their sentence does not."""
     examples = []
     for sentence, translation in pairs:
-        repetition = repetition_in(text_of(translation))
-        if repetition and not repetition_in(text_of(sentence)):
+        repetition = added_repetition(text_of(sentence), text_of(translation))
+        if repetition:
             examples.append(repetition)
     if examples:
         verb = "repeats itself" if len(examples) == 1 else "repeat themselves"
-        message = "%s %s (%.40s); --no-repeat-ngram 3 may prevent that"
+        message = "%s %s (%.40s)"
         log.warning(message, counted(len(examples), "translation"), verb, examples[0])
 
 

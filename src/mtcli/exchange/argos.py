@@ -30,7 +30,7 @@ VERSION = "1.0"
 ARGOS_VERSION = "1.9"
 """The version of Argos Translate that the package is meant for."""
 
-SEARCH = Options(beam_size=4, length_penalty=0.2, length_normalization="power", min_length=1, max_length=255)
+SEARCH = Options(beam_size=4, length_penalty=0.2, length_normalization="power", max_length=255)
 """The search of Argos Translate, which does not read the model's own options. It never returns an empty text."""
 
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)

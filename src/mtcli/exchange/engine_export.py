@@ -23,7 +23,7 @@ from mtcli.storage.model_identity import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.backends.run_engine import Proof, Search, check_current, proof_of
+from mtcli.translate.backends.run_engine import Proof, SearchComparison, check_current, proof_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -124,14 +124,16 @@ def _compare(
     sentences: Sequence[str],
     options: Options,
     seconds_left: Callable[[], float],
-) -> tuple[Search, ...]:
+) -> tuple[SearchComparison, ...]:
     """Compare the translations of greedy search and of the model's own search, of as many sentences as time allows.
 
     Raises:
         NoTimeError: It allows fewer than `MIN_SENTENCES`.
     """
     beam_sizes = sorted({1, options.beam_size})
-    searches = {size: Search(beam_size=size, sentences=0, equal=0, max_score_difference=0.0) for size in beam_sizes}
+    searches = {
+        size: SearchComparison(beam_size=size, sentences=0, equal=0, max_score_difference=0.0) for size in beam_sizes
+    }
     done = 0
     size = FIRST_SENTENCES
     seconds = 0.0
@@ -140,7 +142,7 @@ def _compare(
         started_at = time.monotonic()
         for beam_size, search in searches.items():
             parity = compare(pytorch, engine, part, replace(options, beam_size=beam_size), quiet=True)
-            searches[beam_size] = Search(
+            searches[beam_size] = SearchComparison(
                 beam_size=beam_size,
                 sentences=search.sentences + parity.sentences,
                 equal=search.equal + parity.equal,

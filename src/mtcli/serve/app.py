@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -111,7 +111,7 @@ def load_app(
         translator, options, languages = load(folder, device, engine)
         targets = tuple(sorted(translator.tokenizer.tags))
         shown = page_data(folder, languages, targets, public=api_key is None)
-        models.append(ServedModel(translator, options, languages, shown))
+        models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
     return create_app(models, limits, api_key, host=host), [model.languages for model in models]
 
 

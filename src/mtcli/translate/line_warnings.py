@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from mtcli.text.numbers import check_numbers
-from mtcli.text.repetitions import repetition_in
+from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.windows import MAX_LINE_TOKENS, Window
@@ -61,13 +61,13 @@ def warn_about_characters(window: Window, tokenizer: Tokenizer) -> None:
 
 
 def warnings_of(translation: Translation, tokenizer: Tokenizer) -> list[str]:
-    """Return what to say about one line and its translation; see `is_unseen`, `repetition_in` and `check_numbers`."""
+    """Return warnings about one line and its translation; see `is_unseen`, `added_repetition` and `check_numbers`."""
     found = []
     (ids,) = tokenizer.encode_src([translation.source])
     if is_unseen(translation.source, ids, tokenizer):
         found.append(UNSEEN)
-    repetition = repetition_in(translation.text)
-    if repetition and not repetition_in(translation.source):
+    repetition = added_repetition(translation.source, translation.text)
+    if repetition:
         found.append(f"the translation repeats itself ({repetition:.40s})")
     check = check_numbers(translation.source, translation.text)
     if check.differs:
@@ -121,15 +121,15 @@ def warn_about_repetitions(translations: Sequence[Translation], first: int, opti
     numbers = []
     examples = []
     for number, translation in enumerate(translations, first + 1):
-        repetition = repetition_in(translation.text)
-        if repetition and not repetition_in(translation.source):
+        repetition = added_repetition(translation.source, translation.text)
+        if repetition:
             numbers.append(number)
             examples.append(repetition)
     if not numbers:
         return
     message = f"{_line_numbers(numbers)}: the translation repeats itself ({examples[0]:.40s})"
     smaller = (options.no_repeat_ngram or USEFUL_NGRAM + 1) - 1
-    if smaller:
+    if smaller and not options.repair:
         message += f"; --no-repeat-ngram {smaller} may prevent that"
     log.warning("%s", message)
 

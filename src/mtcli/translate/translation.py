@@ -22,8 +22,9 @@ class Options:
     """Stop as soon as `beam_size` translations are finished, see `search.beam`."""
     n_best: int = 1
     """Number of different translations of each line. See `Translator.translate`."""
-    min_length: int = 0
-    """Minimum number of tokens of a translation, unless its maximum is lower."""
+    min_length: int = 1
+    """Minimum number of tokens of a translation, unless its maximum is lower. With 1, no hypothesis is empty, as in
+    fairseq and CTranslate2."""
     max_length: int | None = None
     """Maximum number of tokens of a translation; None: the number of the source plus `max_extra`."""
     max_extra: int = 50
@@ -52,6 +53,9 @@ class Options:
     """Align the words of each translation with those of its source."""
     align_characters: bool = False
     """With `alignments`: in scripts without spaces between words, each character is a word, see `character_spans`."""
+    repair: bool = False
+    """Replace translations that repeat themselves or are empty, see `Translator.translate`. It has no effect on samples
+    and with a prefix."""
     terms: Terms | None = None
     """Terms to find in the sources and to use in the translations."""
     terms_mode: Literal["soft", "hard"] = "soft"
@@ -71,6 +75,11 @@ class Options:
             max_extra=decode.max_extra,
             precision=decode.precision,
         )
+
+    @property
+    def repairs(self) -> bool:
+        """Translations are replaced, see `repair`."""
+        return self.repair and not self.sample and not self.prefix
 
 
 Links = tuple[tuple[int, int], ...]

@@ -20,6 +20,7 @@ from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
+from mtcli.translate.repair import further_searches, is_usable, usable
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
@@ -109,6 +110,10 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translate lines, in their order. A line that is blank or has no token has an empty translation.
 
+        With `options.repair`, a translation that repeats itself although its line does not, or that is empty, is
+        replaced by the next usable one of the beam, then by one of a search without repetitions (`repair`). If there is
+        none, it stays.
+
         Args:
             lines: Source text. They are read in windows, so there may be any number of them.
             options: Options of the search.
@@ -190,12 +195,13 @@ class Translator:
 
     def _end_window(self, work: "_Work", options: Options, *, warn: bool) -> list[Translation]:
         """Return the translations of a window whose batches are all searched."""
+        self._repair(work, work.sources, options)
         if options.retry_terms and self.backend.requires_terms:
             lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
-            search = self._search_with(replace(options, terms_mode="hard"))
-            batches = search.batches(lacking)
-            for sources, candidates in zip(batches, search.map(search.candidates, batches), strict=True):
+            hard = replace(options, terms_mode="hard")
+            for sources, candidates in self._search_again(lacking, hard):
                 work.add(sources, candidates)
+            self._repair(work, lacking, hard)
         numbered = enumerate(work.lines, work.first)
         translations = [Translation(line, work.found.get(number, _BLANK)) for number, line in numbered]
         if work.terms:
@@ -203,6 +209,31 @@ class Translator:
         if warn:
             warn_about_repetitions(translations, work.first, options)
         return translations
+
+    def _repair(self, work: "_Work", sources: Sequence[Source], options: Options) -> None:
+        """Search again for those of some sources that have no usable translation, if the options say so."""
+        if not options.repairs:
+            return
+        failed = [source for source in sources if not _is_translated(source, work.found[source.number])]
+        for further in further_searches(options):
+            remaining = []
+            for batch, found in self._search_again(failed, further):
+                for source, candidates in zip(batch, found, strict=True):
+                    if _is_translated(source, candidates):
+                        work.add([source], [candidates])
+                    else:
+                        remaining.append(source)
+            failed = remaining
+
+    def _search_again(
+        self, sources: Sequence[Source], options: Options
+    ) -> Iterator[tuple[list[Source], tuple[tuple[Candidate, ...], ...]]]:
+        """Yield batches of sources with what a search with other options finds for them."""
+        if not sources:  # a backend for these options may have to load a model
+            return
+        search = self._search_with(options)
+        batches = search.batches(sources)
+        yield from zip(batches, search.map(search.candidates, batches), strict=True)
 
 
 @dataclass(frozen=True)
@@ -285,13 +316,19 @@ class _Search:
         return [tuple(candidates) for candidates in found]
 
     def _search_once(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
-        """Search once. Return the different texts found for each source, best first."""
+        """Search once. Return the different texts found for each source, best first, and only usable ones if any is."""
         if self.rerank is not None:
             options = replace(options, scores=True)
         found = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(sources, options)]
-        if self.rerank is None:
-            return found
-        return self.rerank([source.line for source in sources], found)
+        if self.rerank is not None:
+            found = self.rerank([source.line for source in sources], found)
+        return [self._usable(*pair) for pair in zip(sources, found, strict=True)]
+
+    def _usable(self, source: Source, candidates: list[Candidate]) -> list[Candidate]:
+        """Return the usable translations of a source if the options say so and it has any."""
+        if not self.options.repairs or (self.options.n_best == 1 and _is_translated(source, candidates)):
+            return candidates
+        return usable(source.line, candidates)
 
     def _search_wider(self, sources: Sequence[Source], wider: Options, found: list[list[Candidate]]) -> None:
         """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
@@ -305,7 +342,7 @@ class _Search:
                 if options.sample:
                     found[i] = merged  # the first draws are drawn again
                 else:
-                    found[i] = add_new_texts(found[i], merged)
+                    found[i] = self._usable(sources[i], add_new_texts(found[i], merged))
 
     def _aligned(self, sources: Sequence[Source], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Add to each candidate of each source its word alignment."""
@@ -327,6 +364,11 @@ def _with_length_penalty(candidate: Candidate, options: Options) -> Candidate:
     """Give a candidate of greedy search, whose score has no length penalty, the penalty of the wider searches."""
     penalty = length_penalty(len(candidate.ids) + 1, options.length_penalty, options.length_normalization)
     return replace(candidate, penalty=penalty, score=candidate.log_prob / penalty)
+
+
+def _is_translated(source: Source, candidates: Sequence[Candidate]) -> bool:
+    """Return True if the best translation of a line is usable."""
+    return is_usable(source.line, candidates[0].text)
 
 
 def _lacks_term(matches: Sequence[Match], candidates: Sequence[Candidate]) -> bool:

@@ -8,7 +8,7 @@ from mtcli.corpus.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
 from mtcli.corpus.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
 from mtcli.text.language_identifier import LanguageIdentifier
 from mtcli.text.languages import base
-from mtcli.text.repetitions import repetition_in
+from mtcli.text.repetitions import added_repetition
 
 BLANK = "blank line"
 DUPLICATE = "duplicate line"
@@ -62,6 +62,6 @@ def problem_of(line: str, translation: str, expected_script: str) -> str:
             return name
     if has_wrong_script(translation, expected_script):
         return WRONG_SCRIPT
-    if repetition_in(translation) and not repetition_in(line):
+    if added_repetition(line, translation):
         return REPETITION
     return ""

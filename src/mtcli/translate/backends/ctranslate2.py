@@ -10,6 +10,10 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone, and the log P of what this
   search finds is computed separately.
+- It removes `</s>` below the minimum length in the same way. So the search of a batch has no minimum length. Sentences
+  with a shorter hypothesis, usually an empty one, are searched again together.
+- It also blocks repeated n-grams before the softmax, so the log P of what such a search finds is computed separately.
+  It may find other hypotheses, so only a repair blocks them (`translate.repair`).
 - It always stops early, also for a model with `decode.early_stopping = false`.
 - In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
   search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
@@ -55,7 +59,7 @@ shows no progress."""
 
 NEARLY_ZERO = 1e-6
 
-Hypothesis = tuple[list[str], float]
+ScoredTokens = tuple[list[str], float]
 """The tokens of a hypothesis, and its score."""
 
 GROUP = 64
@@ -63,7 +67,7 @@ GROUP = 64
 
 SUPPORTED = {
     "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "alignments", "align_characters", "terms", "retry_terms", "scores",
+    "alignments", "align_characters", "terms", "retry_terms", "scores", "repair",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
@@ -140,34 +144,61 @@ class CTranslate2Backend(Backend):
         tokens = [[vocabulary[i] for i in source.ids] for source in sources]
         max_lengths = [self._max_length(source, options) for source in tokens]
         searches = self._submit(tokens, max(max_lengths) + 1, options)
-        drafts: list[list[Candidate]] = [[] for _ in tokens]
-        unfinished: dict[int, list[Hypothesis]] = {}
+        candidates: list[list[Candidate]] = [[] for _ in tokens]
+        too_short: list[int] = []
+        unscored: dict[int, list[ScoredTokens]] = {}
+        unfinished: dict[int, list[ScoredTokens]] = {}
         # The first rows, which are the longest, are ranked while CTranslate2 still searches the others.
         for first in range(0, len(tokens), GROUP):
-            finished: dict[int, list[Hypothesis]] = {}
+            finished: dict[int, list[ScoredTokens]] = {}
             for index in range(first, min(first + GROUP, len(tokens))):
                 hypotheses = _hypotheses(searches[index])
-                is_finished = all(self._is_finished(found, max_lengths[index]) for found, _ in hypotheses)
-                (finished if is_finished else unfinished)[index] = hypotheses
-            self._rank(drafts, _with_log_probs(finished, options), options, best_only=best_only)
-        completed = self._completed(unfinished, tokens, max_lengths, options)
-        self._rank(drafts, self._scored(completed, tokens, options), options, best_only=best_only)
+                if self._has_too_short(hypotheses, max_lengths[index], options):
+                    too_short.append(index)
+                elif not self._are_finished(hypotheses, max_lengths[index]):
+                    unfinished[index] = hypotheses
+                elif options.no_repeat_ngram:
+                    unscored[index] = hypotheses
+                else:
+                    finished[index] = hypotheses
+            self._rank(candidates, _with_log_probs(finished, options), options, best_only=best_only)
+        for index, hypotheses in self._searched_longer(too_short, tokens, max_lengths, options).items():
+            is_finished = self._are_finished(hypotheses, max_lengths[index])
+            (unscored if is_finished else unfinished)[index] = hypotheses
+        unscored |= self._completed(unfinished, tokens, max_lengths, options)
+        self._rank(candidates, self._scored(unscored, tokens, options), options, best_only=best_only)
         self._has_finite_scores = True
-        return drafts
+        return candidates
 
-    def _completed(
+    def _searched_longer(
         self,
-        unfinished: Mapping[int, list[Hypothesis]],
+        indices: Sequence[int],
         sources: Sequence[Sequence[str]],
         max_lengths: Sequence[int],
         options: Options,
-    ) -> dict[int, list[Hypothesis]]:
+    ) -> dict[int, list[ScoredTokens]]:
+        """Search some sentences again, with the minimum length. The scores of what is found are not log P."""
+        if not indices:
+            return {}
+        max_steps = max(max_lengths[index] for index in indices) + 1
+        searches = self._submit(
+            [sources[index] for index in indices], max_steps, options, min_decoding_length=options.min_length
+        )
+        return {index: _hypotheses(search) for index, search in zip(indices, searches, strict=True)}
+
+    def _completed(
+        self,
+        unfinished: Mapping[int, list[ScoredTokens]],
+        sources: Sequence[Sequence[str]],
+        max_lengths: Sequence[int],
+        options: Options,
+    ) -> dict[int, list[ScoredTokens]]:
         """Return the hypotheses of sentences whose search broke a limit: cut if that is enough, or searched again.
 
         Their scores are not log P: that of a hypothesis that was cut lacks its end, and a search without forbidden
         tokens divides the probability of each token by that of all tokens that are allowed.
         """
-        completed: dict[int, list[Hypothesis]] = {}
+        completed: dict[int, list[ScoredTokens]] = {}
         repeated: dict[int, Any] = {}
         for index, hypotheses in unfinished.items():
             has_forbidden = any(not self._forbidden.isdisjoint(tokens) for tokens, _ in hypotheses)
@@ -179,7 +210,7 @@ class CTranslate2Backend(Backend):
             completed[index] = self._first(_hypotheses(search), options.beam_size)
         return completed
 
-    def _first(self, hypotheses: Sequence[Hypothesis], number: int) -> list[Hypothesis]:
+    def _first(self, hypotheses: Sequence[ScoredTokens], number: int) -> list[ScoredTokens]:
         """Return this number of hypotheses that end first, and all others that end in the step of the last of them."""
         lengths = [len(self._ended(tokens)) for tokens, _ in hypotheses]
         longest = sorted(lengths)[:number][-1]
@@ -187,13 +218,13 @@ class CTranslate2Backend(Backend):
 
     def _rank(
         self,
-        drafts: list[list[Candidate]],
-        found: Mapping[int, list[Hypothesis]],
+        candidates: list[list[Candidate]],
+        found: Mapping[int, list[ScoredTokens]],
         options: Options,
         *,
         best_only: bool,
     ) -> None:
-        """Rank the hypotheses of some sentences, with `</s>` and log P, and put them into `drafts`, by index.
+        """Rank the hypotheses of some sentences, with `</s>` and log P, and put them into `candidates`, by index.
 
         Raises:
             NotFiniteError: The log-probability of one is NaN or infinite, and the options need scores.
@@ -202,31 +233,42 @@ class CTranslate2Backend(Backend):
         if options.scores and not all(map(math.isfinite, log_probs)):
             raise NotFiniteError
         for index, ranked in zip(found, self._ranked(list(found.values()), options, best_only=best_only), strict=True):
-            drafts[index] = ranked
+            candidates[index] = ranked
 
     def _max_length(self, source: Sequence[str], options: Options) -> int:
         """Return the maximum number of tokens of a translation, without `</s>`."""
         wanted = options.max_length or len(source) + options.max_extra
         return min(wanted, self.max_positions - 1)
 
-    def _shortened(self, hypothesis: Hypothesis, max_length: int) -> Hypothesis:
+    def _shortened(self, hypothesis: ScoredTokens, max_length: int) -> ScoredTokens:
         """Cut a hypothesis of greedy search at its maximum length: a search with this limit finds the same tokens."""
         tokens, score = hypothesis
         if len(tokens) <= max_length or (len(tokens) == max_length + 1 and tokens[-1] == self._end):
             return hypothesis
         return tokens[:max_length], score
 
-    def _is_finished(self, tokens: Sequence[str], max_length: int) -> bool:
-        """Return True if a hypothesis ends in `</s>` within its maximum length, without a forbidden token."""
-        return tokens[-1] == self._end and len(tokens) <= max_length + 1 and self._forbidden.isdisjoint(tokens)
+    def _are_finished(self, hypotheses: Sequence[ScoredTokens], max_length: int) -> bool:
+        """Return True if all hypotheses end in `</s>` within their maximum length, without a forbidden token."""
+        return all(
+            tokens[-1] == self._end and len(tokens) <= max_length + 1 and self._forbidden.isdisjoint(tokens)
+            for tokens, _ in hypotheses
+        )
+
+    def _has_too_short(self, hypotheses: Sequence[ScoredTokens], max_length: int, options: Options) -> bool:
+        """Return True if a hypothesis ends before its minimum length."""
+        min_length = min(options.min_length, max_length)
+        return any(tokens[-1:] == [self._end] and len(tokens) <= min_length for tokens, _ in hypotheses)
 
     def _search_alone(self, source: Sequence[str], max_length: int, options: Options) -> Any:
         """Search one sentence with its own maximum length and without forbidden tokens.
 
         With beam search, the result holds all hypotheses that end before the maximum length, not only the first W, and
-        those of the W best continuations that reach it. The W-th unfinished one may lack, see above.
+        those of the W best continuations that reach it. The W-th unfinished one may be missing, see above.
         """
-        more: dict[str, Any] = {"suppress_sequences": [[token] for token in self._forbidden]}
+        more: dict[str, Any] = {
+            "min_decoding_length": min(options.min_length, max_length),
+            "suppress_sequences": [[token] for token in self._forbidden],
+        }
         if options.beam_size > 1:
             more["num_hypotheses"] = 100 * options.beam_size
             more["patience"] = 100
@@ -250,7 +292,8 @@ class CTranslate2Backend(Backend):
             "num_hypotheses": options.beam_size,
             "length_penalty": _exponent(options),
             "max_decoding_length": max_steps,
-            "min_decoding_length": options.min_length,
+            "min_decoding_length": 0,
+            "no_repeat_ngram_size": options.no_repeat_ngram,
             "max_input_length": 0,
             "return_scores": options.scores,
             "return_end_token": True,
@@ -267,17 +310,17 @@ class CTranslate2Backend(Backend):
         tgt_vocabulary = self.tokenizer.tgt_vocabulary
         src_tokens = [[src_vocabulary[i] for i in source.ids] for source in sources]
         tgt_tokens = [[tgt_vocabulary[i] for i in ids] for ids in targets]
-        return forced_attention(self.native, src_tokens, tgt_tokens, filler=self._end)
+        return forced_attention(self.native, src_tokens, tgt_tokens, padding=self._end)
 
     def _scored(
-        self, found: Mapping[int, list[Hypothesis]], sources: Sequence[Sequence[str]], options: Options
-    ) -> dict[int, list[Hypothesis]]:
+        self, found: Mapping[int, list[ScoredTokens]], sources: Sequence[Sequence[str]], options: Options
+    ) -> dict[int, list[ScoredTokens]]:
         """Return the hypotheses of some sentences with `</s>`, and with log P if the options need scores."""
         ended = [(index, self._ended(tokens)) for index, hypotheses in found.items() for tokens, _ in hypotheses]
         log_probs = len(ended) * [math.nan]
         if options.scores:
             log_probs = self._log_probs([sources[index] for index, _ in ended], [tokens[:-1] for _, tokens in ended])
-        scored: dict[int, list[Hypothesis]] = {index: [] for index in found}
+        scored: dict[int, list[ScoredTokens]] = {index: [] for index in found}
         for (index, tokens), log_p in zip(ended, log_probs, strict=True):
             scored[index].append((tokens, log_p))
         return scored
@@ -295,7 +338,9 @@ class CTranslate2Backend(Backend):
         )
         return [sum(scored.log_probs) for scored in found]
 
-    def _ranked(self, found: Sequence[list[Hypothesis]], options: Options, *, best_only: bool) -> list[list[Candidate]]:
+    def _ranked(
+        self, found: Sequence[list[ScoredTokens]], options: Options, *, best_only: bool
+    ) -> list[list[Candidate]]:
         """Return the W hypotheses of each sentence that our search would find, ranked by our score.
 
         Args:
@@ -303,7 +348,7 @@ class CTranslate2Backend(Backend):
             options: Options of the search.
             best_only: Return only the best one, without adding the probability of others with the same text.
         """
-        kept: list[list[tuple[Hypothesis, float]]] = []
+        kept: list[list[tuple[ScoredTokens, float]]] = []
         for hypotheses in found:
             # Our search stops with the first W. Of equal length are those that end in the same step, the most likely
             # first.
@@ -311,19 +356,21 @@ class CTranslate2Backend(Backend):
             penalized = [(each, _penalty(each, options)) for each in first[: options.beam_size]]
             penalized.sort(key=lambda each: -each[0][1] / each[1])
             kept.append(penalized[:1] if best_only else penalized)
-        all_ids = [[self._tgt_ids[token] for token in tokens[:-1]] for drafts in kept for (tokens, _), _ in drafts]
+        all_ids = [
+            [self._tgt_ids[token] for token in tokens[:-1]] for hypotheses in kept for (tokens, _), _ in hypotheses
+        ]
         texts = iter(zip(self.tokenizer.decode(all_ids), all_ids, strict=True))
         ranked = []
         for penalized in kept:
-            drafts = []
+            candidates = []
             for (_, log_p), penalty in penalized:
                 text, ids = next(texts)
-                drafts.append(Candidate(text, log_p, log_p / penalty, tuple(ids), penalty))
-            ranked.append(drafts)
+                candidates.append(Candidate(text, log_p, log_p / penalty, tuple(ids), penalty))
+            ranked.append(candidates)
         return ranked
 
 
-def _penalty(hypothesis: Hypothesis, options: Options) -> float:
+def _penalty(hypothesis: ScoredTokens, options: Options) -> float:
     """Return our length penalty of a hypothesis, which greedy search does not have."""
     if options.beam_size == 1:
         return 1.0
@@ -331,14 +378,14 @@ def _penalty(hypothesis: Hypothesis, options: Options) -> float:
     return length_penalty(len(tokens), options.length_penalty, options.length_normalization)
 
 
-def _hypotheses(search: Any) -> list[Hypothesis]:
+def _hypotheses(search: Any) -> list[ScoredTokens]:
     """Wait for a search, and return its hypotheses with CTranslate2's scores, or NaN if it returns none."""
     result = search.result()
     scores = result.scores or len(result.hypotheses) * [math.nan]
     return list(zip(result.hypotheses, scores, strict=True))
 
 
-def _with_log_probs(found: Mapping[int, list[Hypothesis]], options: Options) -> dict[int, list[Hypothesis]]:
+def _with_log_probs(found: Mapping[int, list[ScoredTokens]], options: Options) -> dict[int, list[ScoredTokens]]:
     """Return hypotheses with log P in place of CTranslate2's scores, by the index of their sentences."""
     exponent = _exponent(options)
     return {
@@ -363,19 +410,19 @@ def unsupported_options(options: Options) -> list[str]:
 
 
 def forced_attention(
-    native: Any, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], *, filler: str
+    native: Any, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], *, padding: str
 ) -> "list[Weights]":
     """Return the attention weights of given translations, see `alignment.CrossAttention`.
 
     CTranslate2 returns attention for searches only. A search for alternatives decodes its prefix in one step, and ends
     there if the prefix has the maximum length of a translation. So the prefix is the translation, and shorter
-    translations of a group are filled up, which does not change the attention of earlier tokens.
+    translations of a group are padded, which does not change the attention of earlier tokens.
 
     Args:
         native: A `ctranslate2.Translator`, exported with `alignment_heads=0`.
         sources: The source tokens of N pairs, without `</s>`.
         targets: The target tokens of N pairs, without `</s>`.
-        filler: Any target token.
+        padding: Any target token, with which shorter translations are padded.
     """
     import numpy as np  # not needed without alignments
 
@@ -386,7 +433,7 @@ def forced_attention(
         length = len(targets[group[-1]])
         found = native.translate_batch(
             [sources[pair] for pair in group],
-            target_prefix=[[*targets[pair], *[filler] * (length - len(targets[pair]))] for pair in group],
+            target_prefix=[[*targets[pair], *[padding] * (length - len(targets[pair]))] for pair in group],
             max_decoding_length=length,
             max_input_length=0,
             return_alternatives=True,

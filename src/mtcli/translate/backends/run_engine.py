@@ -42,7 +42,7 @@ MAX_SCORE_DIFFERENCE = 1e-3
 """Largest difference of the scores of equal translations with which an engine is proven; float32 has about 1e-5."""
 
 
-class Search(BaseModel):
+class SearchComparison(BaseModel):
     """The translations of some sentences by one search, with PyTorch and with the engine."""
 
     beam_size: int
@@ -84,7 +84,7 @@ class Proof(BaseModel):
     """The `model.safetensors` of the run that was converted."""
     ctranslate2: str
     """Version of the library that was compared."""
-    searches: tuple[Search, ...]
+    searches: tuple[SearchComparison, ...]
     """Greedy search and the model's own beam search."""
 
     def __str__(self) -> str:
