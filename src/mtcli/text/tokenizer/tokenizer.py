@@ -90,6 +90,9 @@ class Side(Protocol):
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the lines of token ids, without special tokens."""
 
+    def split(self, text: str) -> list[int]:
+        """Return the ids of the tokens that form a text, which is a part of a word or a word with its space."""
+
 
 class Tokenizer:
     """A source and a target side; they have the same vocabulary if `joint`."""
@@ -135,6 +138,11 @@ class Tokenizer:
         """
         src_side = TrainedSide(src, "src")
         return cls(src_side, src_side if tgt is None else TrainedSide(tgt, "tgt"))
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The source and the target side; one object twice if both have one vocabulary, unless it is imported."""
+        return self._src, self._tgt
 
     @property
     def sentencepiece(self) -> tuple[SentencePieceSide, SentencePieceSide] | None:
@@ -336,3 +344,7 @@ class TrainedSide:
         """Return the lines of token ids, without special tokens."""
         kept = [[i for i in row if i > EOS] for row in rows]
         return list(call_native(lambda: self.native.decode_batch(kept, skip_special_tokens=False)))
+
+    def split(self, text: str) -> list[int]:
+        """Return the ids of the tokens that form a text, which is a part of a word or a word with its space."""
+        return [token.id for token in call_native(lambda: self.native.model.tokenize(text), [text])]
