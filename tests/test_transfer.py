@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from helpers.spm import handmade
 from torch import Tensor
 
 from mtcli.config.build import build
@@ -24,6 +25,7 @@ from mtcli.storage.model_file import load_model, parameters
 from mtcli.text.languages import are_different
 from mtcli.text.tokenizer.learning import extend, train_tokenizer
 from mtcli.text.tokenizer.matching import Matched, match
+from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
@@ -368,6 +370,78 @@ def test_plan_card_report_and_info_say_what_was_taken_over(
     assert f"- parent: {planned}" in (run / "README.md").read_text()
     assert planned in (run / "report.html").read_text()
     assert ("parent", planned) in summary(run)
+
+
+@pytest.mark.parametrize("languages", [{"tgt": "gn"}, {"src": "gn", "tgt": "de"}, {"src": "de", "tgt": "en"}])
+def test_a_child_that_is_begun_again_with_its_parent_is_resumed(
+    languages: dict[str, str], parent: Path, child_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "start_from", killed)  # no checkpoint has the weights yet
+        with pytest.raises(KeyboardInterrupt):
+            trained(parent, child_tsv, tmp_path / "run", **languages)
+    with pytest.raises(UsageError, match="name it again with --init"):
+        trained(None, child_tsv, tmp_path / "run", **languages)
+    run = trained(parent, child_tsv, tmp_path / "run", **languages)
+    assert events(run) == events(trained(parent, child_tsv, tmp_path / "straight", **languages))
+
+
+# ---- imported parents ----
+
+
+def imported(tags: Sequence[str] = ()) -> Parent:
+    """Return a parent with SentencePiece models, as imported models have them."""
+    words = ("▁red", "▁blue", "▁tree", "▁house", "▁", *"abdehinorstuvw.?!", "der", "eul")
+    vocabulary = MarianVocabulary.of(
+        {token: i for i, token in enumerate(["</s>", "<unk>", *tags, *words, "<pad>"])}, len(words) + len(tags) + 2, 0
+    )
+    side = SentencePieceSide(handmade(" ".join(words)), vocabulary)
+    return Parent(Tokenizer(side, SentencePieceSide(handmade(" ".join(words)), vocabulary)), "weights", "en", "de")
+
+
+def test_a_child_of_an_imported_model_keeps_its_tokenizer(
+    child_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = imported()
+    config = child_config(child_tsv, 'tokenizer.type="sentencepiece"')
+    assert parent.choice(config) == "keep"
+    data = prepare(config, tmp_path / "run", init=parent)
+    assert data.tokenizer.to_json() == parent.tokenizer.to_json()
+    assert data.transfer is not None
+    assert data.transfer.tgt_tokens == Matched(parent.tokenizer.tgt_size, 0, 0)
+    assert "of the targets have characters that the model's vocabulary lacks" in caplog.text
+    model = random_model(parent.tokenizer, "model.output_bias=true")
+    child = transplanted(model, parent, data.tokenizer, "en", "gn")
+    for name, tensor in parameters(model).items():
+        assert torch.equal(parameters(child)[name], tensor), name
+
+
+def test_a_new_tokenizer_takes_the_tokens_of_an_imported_model_by_text(child_tsv: Path, tmp_path: Path) -> None:
+    parent = imported()
+    model = random_model(parent.tokenizer, "model.output_bias=true")
+    tokenizer = child_of(parent, child_config(child_tsv, "tokenizer.transfer=new"), tmp_path)
+    assert tokenizer.kind == "bpe"
+    child = transplanted(model, parent, tokenizer, "en", "gn")
+    old = {token.replace("▁", " "): row for row, token in enumerate(parent.tokenizer.tgt_vocabulary)}
+    for token in (" red", " tree", "e", " ", "</s>"):
+        new = tokenizer.tgt_vocabulary.index(token)
+        assert torch.equal(child.output.weight[new], model.output.weight[old[token]]), token
+        assert child.output.bias[new] == model.output.bias[old[token]]
+
+
+def test_an_imported_vocabulary_is_not_extended(child_tsv: Path) -> None:
+    config = child_config(child_tsv, 'tokenizer.type="sentencepiece"', "tokenizer.transfer=extend")
+    with pytest.raises(UsageError, match="only a bpe vocabulary can be extended"):
+        imported().choice(config)
+
+
+def test_a_multilingual_model_is_fine_tuned_on_each_of_its_languages(child_tsv: Path) -> None:
+    parent = imported((">>fra<<", ">>spa<<"))
+    assert not parent.has_child(child_config(child_tsv, tgt="fr"))
+    assert parent.has_child(child_config(child_tsv, tgt="gn"))
 
 
 # ---- refusals ----

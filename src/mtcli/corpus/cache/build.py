@@ -97,6 +97,8 @@ def build_data(
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
     _warn_of_missing_tags(corpora.name, cache, rows.total(), tokenizer)
+    if parent is not None:
+        _warn_of_unknown_text(corpora.name, sample, tokenizer)
     if not corpora.demo:
         _warn_of_swapped_sides(corpora, sample)
     for name, held_out in splits.items():
@@ -336,6 +338,23 @@ def _warn_of_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokeniz
             f"{pairs - tagged:,}",
             counted(pairs, "source"),
             min(tokenizer.tags),
+        )
+
+
+MAX_UNKNOWN = 0.01
+"""Share of targets with unknown characters from which on a warning says so."""
+
+
+def _warn_of_unknown_text(name: str, sample: SpreadSample, tokenizer: Tokenizer) -> None:
+    """Warn if the vocabulary of an imported parent lacks characters of a child's targets."""
+    targets = [tgt for _, tgt in sample.pairs]
+    unknown = sum(tokenizer.unknown in row for row in tokenizer.encode_tgt(targets))
+    if unknown > MAX_UNKNOWN * len(targets):
+        log.warning(
+            "%s: %.2g%% of the targets have characters that the model's vocabulary lacks and that it can never write; "
+            "--set tokenizer.transfer=new trains a vocabulary that has them",
+            name,
+            100 * unknown / len(targets),
         )
 
 

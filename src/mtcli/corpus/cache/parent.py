@@ -31,7 +31,7 @@ class Parent:
     def has_child(self, config: Config) -> bool:
         """Return True if this training makes a child of the model, False if it fine-tunes the model."""
         data = config.data
-        is_of_other_languages = are_different(self.src, data.src) or are_different(self.tgt, data.tgt)
+        is_of_other_languages = are_different(self.src, data.src) or not self._translates_into(data.tgt)
         return is_of_other_languages or config.tokenizer.transfer in ("extend", "new")
 
     def choice(self, config: Config) -> Transfer:
@@ -64,12 +64,15 @@ class Parent:
             )
         return chosen
 
+    def _translates_into(self, language: str) -> bool:
+        """Return True if a language is the target, or one of those that a multilingual model has tags for."""
+        return any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
+
     def side_of(self, language: str) -> int | None:
         """Return the side that has a language: 0 for the source, 1 for the target, None if neither has it."""
-        for number, own in enumerate((self.src, self.tgt)):
-            if not are_different(own, language):
-                return number
-        return None
+        if not are_different(self.src, language):
+            return 0
+        return 1 if self._translates_into(language) else None
 
     def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
         """Return the side that each side of a child resembles: that of its language, otherwise the same side.
