@@ -250,6 +250,9 @@ class NumberedRows:
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(map(str, row)) for row in rows]
 
+    def split(self, text: str) -> list[int]:
+        return self.encode([text])[0]
+
 
 def random_text(lines: int, size: Size) -> Tokenizer:
     """Draw sentences. A target has 0.8 to 1.25 times the tokens of its source."""

@@ -246,6 +246,7 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     import torch
 
     from mtcli.config.toml_file import to_toml
+    from mtcli.corpus.cache.parent import Parent
     from mtcli.corpus.cache.prepare import prepare
     from mtcli.model.transformer import Transformer
     from mtcli.storage import model_file
@@ -267,7 +268,8 @@ def prepare_both(args: argparse.Namespace, folder: Path) -> None:
     tokenizer.save(init / "tokenizer.json")
     start.mkdir()
     (start / "config.toml").write_text(to_toml(config))
-    prepare(config, start, init=(tokenizer, model_file.checksum(model_file.parameters(model), None)))
+    weights = model_file.checksum(model_file.parameters(model), None)
+    prepare(config, start, init=Parent(tokenizer, weights, config.data.src, config.data.tgt))
 
 
 def ours(config: Config, folder: Path, steps: int) -> Figures:

@@ -16,6 +16,7 @@ from conftest import TOY_SETTINGS
 from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan
+from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.report.plan import Plan
@@ -148,8 +149,8 @@ def timed_trainer(toy_tsv: Path, trained: Path, tmp_path: Path) -> Callable[[Pat
         run = tmp_path / "run"
         run.mkdir()
         shutil.copy(trained / "config.toml", run)
-        model, _, tokenizer = model_file.load_model(init)
-        data = prepare(config, run, init=(tokenizer, "checksum"))
+        model, info, tokenizer = model_file.load_model(init)
+        data = prepare(config, run, init=Parent(tokenizer, "checksum", info.src, info.tgt))
         trainer = Trainer(config, run, torch.device("cpu"), data, time.monotonic(), Group())
         trainer.start_from(model, init)
         trainer.evaluator.validate_start()

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
+from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.exchange import marian_weights
@@ -873,7 +874,11 @@ def test_training_pairs_of_a_multilingual_model_need_tags(
         sources = ["" if i < untagged else ">>fra<< " for i in range(20)]
         pairs.write_text("".join(f"{tag}This is line {i}.\tC'est {i}.\n" for i, tag in enumerate(sources)))
         options = {"data.train": [str(pairs)], "data.valid": str(pairs), "data.test": str(pairs)}
-        prepare(build(None, options | {"data.src": "en", "data.tgt": "es"}), tmp_path / name, init=(tokenizer, ""))
+        prepare(
+            build(None, options | {"data.src": "en", "data.tgt": "es"}),
+            tmp_path / name,
+            init=Parent(tokenizer, "", "en", "es"),
+        )
     found = [text for text in caplog.messages if "target language" in text]
     assert found == [
         f"{tmp_path / 'some.tsv'}: no target language in 9 of 20 sources, and the model has several; begin each source "
@@ -881,17 +886,21 @@ def test_training_pairs_of_a_multilingual_model_need_tags(
     ]
 
 
-@pytest.mark.parametrize("pair", [("en", "de"), ("es", "en")])
-def test_fine_tuning_across_languages_is_refused(
-    pair: tuple[str, str], imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("pair", "is_child"), [(("en", "de"), False), (("en", "gn"), True), (("es", "en"), True)])
+def test_other_languages_make_a_child_of_the_imported_model(
+    pair: tuple[str, str], is_child: bool, imported: Path, tmp_path: Path
 ) -> None:
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("a\tb\n")
+    pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(30))))
     run = tmp_path / "run"
-    arguments = ("--train", pairs, "--out", run, "--src", pair[0], "--tgt", pair[1])
-    assert command("train", "--init", imported, *arguments) == 2
-    assert f"translates en → es, and this training {pair[0]} → {pair[1]}" in capsys.readouterr().err
-    assert not run.exists()
+    arguments = ("--train", pairs, "--out", run, "--src", pair[0], "--tgt", pair[1], "--max-steps", 1)
+    assert command("train", "--init", imported, *arguments) == 0
+    assert load_config(run / "config.toml").tokenizer.type == "sentencepiece"
+    start, _, tokenizer = load_model(run / "checkpoints" / "step-00000000")
+    before, _, own_tokenizer = load_model(imported)
+    assert tokenizer.src_vocabulary == own_tokenizer.src_vocabulary
+    assert all(map(torch.equal, start.parameters(), before.parameters()))
+    assert ("a model of en → es" in (run / "README.md").read_text()) == is_child
 
 
 def test_a_translator_of_torch_is_what_an_import_loads(imported: Path) -> None:

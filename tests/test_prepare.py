@@ -17,6 +17,7 @@ from mtcli.config.build import build
 from mtcli.config.schema import Config
 from mtcli.corpus.cache import build as building
 from mtcli.corpus.cache import info as data_info
+from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.corpus.quality.languages import SAMPLE
 from mtcli.corpus.splits.held_out import source_key
@@ -451,7 +452,7 @@ def test_other_settings_prepare_the_data_again(ready: Ready, tsv: Path) -> None:
 def test_the_initial_tokenizer_is_kept(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
     run = tmp_path / "run"
-    prepare(config(tsv), run, init=(given, "checksum"))
+    prepare(config(tsv), run, init=Parent(given, "checksum", "en", "xx"))
     before = made(run)
     assert before["tokenizer.json"] == given.to_json().encode()
     (run / "data" / "train.arrow").write_bytes(b"")
@@ -466,7 +467,7 @@ def test_the_initial_tokenizer_is_kept(tmp_path: Path, tsv: Path) -> None:
 
 def test_a_given_tokenizer_is_never_replaced_by_a_trained_one(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer([(a.upper(), b.upper()) for a, b in PAIRS], vocab_size=310)
-    prepare(config(tsv), tmp_path, init=(given, "checksum"))
+    prepare(config(tsv), tmp_path, init=Parent(given, "checksum", "en", "xx"))
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json: missing; copy that of the model which --init named"):
         prepare(config(tsv), tmp_path)
@@ -528,11 +529,11 @@ def test_a_data_set_without_the_languages_leaves_no_run_folder(tmp_path: Path, t
 
 def test_data_that_is_built_again_keeps_the_weights_that_the_run_began_with(tmp_path: Path, tsv: Path) -> None:
     given = train_tokenizer(PAIRS, vocab_size=310)
-    prepare(config(tsv), tmp_path / "run", init=(given, "checksum"))
+    prepare(config(tsv), tmp_path / "run", init=Parent(given, "checksum", "en", "xx"))
     (tmp_path / "run" / "data" / "train.arrow").write_bytes(b"")
     assert prepare(config(tsv), tmp_path / "run").init == "checksum"
     with pytest.raises(UsageError, match="began with other weights"):
-        prepare(config(tsv), tmp_path / "run", init=(given, "other"))
+        prepare(config(tsv), tmp_path / "run", init=Parent(given, "other", "en", "xx"))
     (tmp_path / "run" / "data" / "train.arrow").write_bytes(b"")
     with pytest.raises(UsageError, match="began with other weights"):
-        prepare(config(tsv), tmp_path / "run", init=(given, "other"))
+        prepare(config(tsv), tmp_path / "run", init=Parent(given, "other", "en", "xx"))

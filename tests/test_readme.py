@@ -255,7 +255,7 @@ def place(folder: Path, exported: str) -> Path:
         (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
-    for name in ("short", "demo", "a", "b", "NAME", "deen"):
+    for name in ("short", "demo", "a", "b", "child", "NAME", "deen"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
     return folder

@@ -66,7 +66,7 @@ def train(
         model_option(
             "--init",
             metavar="MODEL",
-            help="Fine-tune this model: start from its weights, shape, languages and tokenizer.",
+            help="Start from this model: fine-tune it, or with other --src or --tgt use it as a parent.",
             show_default="random weights",
         ),
     ] = None,

@@ -19,6 +19,8 @@ LengthNormalization = Literal["wu", "power"]
 
 Precision = Literal["auto", "fp32", "bf16"]
 
+Transfer = Literal["auto", "keep", "extend", "new"]
+
 Freeze = Literal["none", "embeddings", "encoder", "all-but-top"]
 
 Language = Annotated[str, AfterValidator(checked)]
@@ -86,6 +88,8 @@ class TokenizerConfig(_Section):
     """Use one vocabulary for both sides (§5.1), so that all three embeddings can share one matrix (§3.4)."""
     file: str = ""
     """Use the tokenizer of this run folder or `tokenizer.json` instead of a new one, so that models can be combined."""
+    transfer: Transfer = "auto"
+    """With `--init` of other languages: `keep` the model's tokenizer, `extend` it by tokens, or train a `new` one."""
 
 
 class ModelConfig(_Section):

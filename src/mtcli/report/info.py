@@ -16,9 +16,10 @@ from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import read_data_info
+from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
-from mtcli.report.plan import describe_counts, describe_sources, size
+from mtcli.report.plan import describe_counts, describe_sources, describe_transfer, size
 from mtcli.runtime.progress import clock
 from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import command, counted
@@ -96,13 +97,18 @@ def _run(run: Path) -> Iterator[Row]:
 
 
 def _corpora(run: Path) -> Iterator[Row]:
-    """Describe the training corpora, unless there is one plain corpus, or the record of them is missing or damaged."""
+    """Describe the parent, and the training corpora unless there is one plain corpus.
+
+    If the record of them is missing or damaged, nothing is described.
+    """
     try:
-        sources = training_sources(read_data_info(run / "data" / "info.json"))
+        info = read_data_info(run / "data" / "info.json")
+        sources = training_sources(info)
     except (MtcliError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return  # also if a corpus is in a folder that this user may not read
     for name, text in describe_sources(sources):
         yield "corpus", f"{name}: {text}"
+    yield from describe_transfer(TakenOver.from_json(info.get("transfer")))
 
 
 def _engine(run: Path) -> str:

@@ -10,6 +10,7 @@ import torch
 from mtcli.config.schema import Config, Freeze, TrainConfig
 from mtcli.corpus.batching import BatchPlan, Block
 from mtcli.corpus.cache.encoded_pairs import Ints
+from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.corpus.variants import SHARES
@@ -30,6 +31,15 @@ FROZEN: dict[Freeze, str] = {
     "all-but-top": "; all but the last decoder layer is frozen",
 }
 """What `train.freeze` freezes, for the description of the model."""
+
+
+TOKENIZERS = {
+    "keep": "its tokenizer",
+    "extend": "its tokenizer, extended",
+    "new": "a new tokenizer",
+    "file": "the tokenizer of tokenizer.file",
+}
+"""How the child of a model of other languages got its tokenizer, by the name of the choice."""
 
 
 @dataclass(frozen=True)
@@ -298,6 +308,18 @@ def describe_sources(sources: Sequence[TrainingSource]) -> list[tuple[str, str]]
     if len(synthetic) > 1:
         rows.append(("all synthetic pairs", f"{_percent(sum(source.share for source in synthetic))} of an epoch"))
     return rows
+
+
+def describe_transfer(transfer: TakenOver | None) -> list[tuple[str, str]]:
+    """Describe what was taken from a model of other languages, as pairs of a name and a text; nothing if there is none.
+
+    Args:
+        transfer: What was taken.
+    """
+    if transfer is None:
+        return []
+    tokenizer = TOKENIZERS[transfer.choice]
+    return [("parent", f"a model of {transfer.src} → {transfer.tgt}; {tokenizer}; embeddings: {transfer}")]
 
 
 def _describe_source(source: TrainingSource) -> str:

@@ -13,6 +13,7 @@ from mtcli.config.schema import Config
 from mtcli.config.scores import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.config.toml_file import load
 from mtcli.corpus.cache.info import read_data_info
+from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.evaluation.remarks import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
@@ -54,6 +55,8 @@ class RunRecord:
     """Size and SHA-256 of each data file, by its name."""
     sources: list[TrainingSource]
     """The training corpora; none without the prepared data."""
+    transfer: TakenOver | None
+    """What was taken from a model of other languages."""
     plan: Plan | None
     train: list[Event]
     valid: list[Event]
@@ -147,6 +150,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         counts=_last(events, "data"),
         inputs=data["inputs"] if data else {},
         sources=training_sources(data) if data else [],
+        transfer=TakenOver.from_json(data.get("transfer")) if data else None,
         plan=_plan(events),
         train=_all(events, "train"),
         valid=_all(events, "valid"),

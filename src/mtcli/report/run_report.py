@@ -17,7 +17,7 @@ from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.training_sources import DEMO
 from mtcli.evaluation.remarks import remarks
 from mtcli.report.chart import Series, chart
-from mtcli.report.plan import describe_counts, describe_sources
+from mtcli.report.plan import describe_counts, describe_sources, describe_transfer
 from mtcli.report.robustness import card_section, section
 from mtcli.report.run_record import Event, RecipeRecord, RunRecord, ScoreRow, read_run, score_rows, selection_remark
 from mtcli.runtime import files
@@ -134,7 +134,8 @@ def _card_data(record: RunRecord) -> str:
 
 
 def _card_training(record: RunRecord) -> str:
-    rows = record.plan.rows(record.config) if record.plan else []
+    rows = describe_transfer(record.transfer)
+    rows += record.plan.rows(record.config) if record.plan else []
     lines = [f"- {name}: {text}" for name, text in rows if name not in ("memory", "disk")]
     lines.append(f"- device: {record.device}")
     lines.append(f"- command: `{record.command}`")
@@ -172,7 +173,8 @@ MIN_SCORE_SPAN = 2.0
 def to_html(record: RunRecord) -> str:
     """Return the page."""
     config = record.config
-    plan = record.plan.rows(config) if record.plan else []
+    plan = describe_transfer(record.transfer)
+    plan += record.plan.rows(config) if record.plan else []
     made = [
         ("command", record.command),
         ("device", record.device),

@@ -292,6 +292,18 @@ def base(name: str) -> str | None:
     return found.partition("_")[0] if found else None
 
 
+def are_different(code: str, other: str) -> bool:
+    """Return True if two codes are of different languages. A code that is no language's, such as `src`, is any."""
+    bases = [base(code), base(other)]
+    if None not in bases:
+        return bases[0] != bases[1]
+    folded = [code.casefold(), other.casefold()]
+    if not all(is_plausible(name) and name not in SOURCE_NAMES | TARGET_NAMES for name in folded):
+        return False
+    languages = [re.split("[-_]", name, maxsplit=1)[0] for name in folded]
+    return languages[0] != languages[1]
+
+
 def english_name(code: str) -> str:
     """Return the English name of a two- or three-letter code, or the code itself if it is another one."""
     return _ENGLISH_NAMES.get(known(code) or code, code)

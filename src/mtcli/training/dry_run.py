@@ -15,7 +15,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.prepare import Prepared, check_inputs, prepare, prepared
 from mtcli.errors import UsageError
-from mtcli.report.plan import Plan, describe_counts, describe_sources
+from mtcli.report.plan import Plan, describe_counts, describe_sources, describe_transfer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -81,7 +81,7 @@ def dry_run(
             warn_of_few_pairs(config, len(data.train))
         state = State() if overwrite else resumable_state(run)
         budget = Budget.of(
-            config, len(data.valid), len(data.test), fine_tunes=data.init is not None, on_gpu=device.type == "cuda"
+            config, len(data.valid), len(data.test), fine_tunes=data.fine_tunes, on_gpu=device.type == "cuda"
         )
         is_finished = budget.allows_no_more(state)
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
@@ -89,6 +89,7 @@ def dry_run(
         yield "data", describe_counts(data.counts)
         for name, text in describe_sources(data.sources):
             yield "corpus", f"{name}: {text}"
+        yield from describe_transfer(data.transfer)
         yield "settings", describe_choice(config, workload, resumed=existing_config is not None)
         batches = BatchPlan.of(config, data)
         plan = Plan.of(config, data, batches, device, ranks=1)
@@ -114,7 +115,7 @@ def _data(config: Config, run: Path, init: InitialModel | None, overwrite: bool)
     started = time.monotonic()
     with TemporaryDirectory(prefix="mtcli-") as folder:
         with files.storage_errors(Path(folder)):
-            data = prepare(config, Path(folder), init=(init.tokenizer, "") if init else None)
+            data = prepare(config, Path(folder), init=init.parent if init else None)
         log.info("preparing the data took %s; training prepares it again", clock(time.monotonic() - started))
         yield data
 

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
 from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.corpus.cache.info import input_files
+from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
 from mtcli.corpus.readers.language_guess import guess_languages
@@ -19,10 +21,10 @@ from mtcli.errors import DataError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import torchrun
 from mtcli.runtime.output_checks import check_folder
-from mtcli.storage.model_file import ModelInfo, load_model
+from mtcli.storage.model_file import ModelInfo, checksum, load_model, parameters
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import RUNS, run_name
-from mtcli.text.languages import base, is_plausible
+from mtcli.text.languages import is_plausible
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,11 @@ class InitialModel:
             ModelError: It is no model, or it is damaged.
         """
         return cls(path, *load_model(path))
+
+    @cached_property
+    def parent(self) -> Parent:
+        """What the data of a run depends on."""
+        return Parent(self.tokenizer, checksum(parameters(self.model), None), self.info.src, self.info.tgt)
 
     def values(self) -> Values:
         """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
@@ -97,9 +104,12 @@ def resolve(
     from_model = initial.values() if initial else {}
     config = complete(given, initial=from_model, where=where)
     if initial is not None:
-        if config.tokenizer.file:
+        has_child = initial.parent.has_child(config)
+        if config.tokenizer.file and not has_child:
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
-        _check_languages(initial, config.data)
+        if has_child:
+            from_model = _values_of_child(initial, given, where)
+            config = complete(given, initial=from_model, where=where)
     languages = _guessed_languages(config.data)
     data = config.data.model_copy(update=languages)
     _warn_of_codes(data)
@@ -130,7 +140,8 @@ def _values_of_fine_tuning(existing_config: Config) -> Values:
     """
     config = existing_config
     decode = config.decode if config.tokenizer.type == "sentencepiece" else None
-    return _values_from_model(config.data.src, config.data.tgt, config.model, decode)
+    values = _values_from_model(config.data.src, config.data.tgt, config.model, decode)
+    return {**values, "tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
 
 
 def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> Values:
@@ -151,21 +162,21 @@ def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeCon
     return values
 
 
-def _check_languages(initial: InitialModel, data: DataConfig) -> None:
-    """Refuse to fine-tune a model on other languages than its own. A code that names no known language is accepted.
+def _values_of_child(initial: InitialModel, given: Values, where: str) -> Values:
+    """Return the values that a run of other languages than its model's takes from the model, by dotted name.
 
-    Raises:
-        UsageError: The languages differ.
+    Args:
+        initial: The model.
+        given: The given values.
+        where: The beginning of the messages of errors in them.
     """
-    info = initial.info
-    for own, wanted in ((info.src, data.src), (info.tgt, data.tgt)):
-        own_language = base(own)
-        wanted_language = base(wanted)
-        if own_language is not None and wanted_language is not None and own_language != wanted_language:
-            raise UsageError(
-                f"--init {initial.path}: translates {info.src} → {info.tgt}, and this training "
-                f"{data.src} → {data.tgt}; fine-tune it on its own languages, or omit --init"
-            )
+    tokenizer = initial.tokenizer
+    values = {**initial.values(), "tokenizer.type": tokenizer.kind, "tokenizer.joint": tokenizer.joint}
+    config = complete(given, initial=values, where=where)
+    is_new = not config.tokenizer.file and initial.parent.choice(config) == "new"
+    if is_new and config.tokenizer.type == "sentencepiece":
+        values["tokenizer.type"] = "bpe"
+    return values
 
 
 def _guessed_languages(data: DataConfig) -> dict[str, str]:

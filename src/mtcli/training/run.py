@@ -13,12 +13,12 @@ from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
+from mtcli.report.plan import describe_transfer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe, deterministic_algorithms
 from mtcli.runtime.distributed import Group, join
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
-from mtcli.storage import model_file
 from mtcli.storage.run_folder import (
     check_freezing,
     claim,
@@ -34,6 +34,7 @@ from mtcli.training.defaults.workload import Workload
 from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
+from mtcli.training.transplant import transplanted
 from mtcli.training.validation import check_bleu_tokenizer
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,12 @@ def train(
                 if init is None:
                     remedy = "name it again with --init"
                     raise UsageError(f"{run}: has no checkpoint of the model it starts from yet; {remedy}")
-                trainer.start_from(init.model, init.path)
+                model = init.model
+                if data.transfer is not None:
+                    for name, text in describe_transfer(data.transfer):
+                        log.info("%s: %s", name, text)
+                    model = transplanted(model, init.parent, data.tokenizer, config.data.src, config.data.tgt)
+                trainer.start_from(model, init.path)
             with noted_signals() as received:
                 trainer.run_until_done(received)
 
@@ -184,10 +190,7 @@ def _set_up(
     Returns:
         The complete configuration, and the data.
     """
-    start = None
-    if init is not None:
-        start = (init.tokenizer, model_file.checksum(model_file.parameters(init.model), None))
-    data = prepare(config, run, init=start)
+    data = prepare(config, run, init=init.parent if init else None)
     workload = Workload.of(data, device, num_ranks)
     config = with_defaults(config, workload, existing_config)
     if existing_config is not None and _is_finished(config, existing_config, run):

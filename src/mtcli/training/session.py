@@ -76,7 +76,7 @@ class Session:
             len(data.valid),
             len(data.test),
             group.size,
-            fine_tunes=bool(data.init),
+            fine_tunes=data.fine_tunes,
             on_gpu=device.type == "cuda",
         )
         self.metrics = Metrics(run)

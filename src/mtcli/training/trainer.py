@@ -152,7 +152,7 @@ class Trainer:
             self.describe()
         log_selection(len(session.data.valid), state)
         with self.checkpoints.completed():
-            if session.data.valid and session.data.init and not state.step and state.start is None:
+            if session.data.valid and session.data.fine_tunes and not state.step and state.start is None:
                 session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)
             reason = self._run_steps(received)
             # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.

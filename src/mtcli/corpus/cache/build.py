@@ -11,6 +11,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
+from mtcli.corpus.cache.parent import Parent, TakenOver, child_tokenizer
 from mtcli.corpus.cache.training_sources import count_tagged, is_synthetic
 from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
 from mtcli.corpus.readers.pairs import read_pairs
@@ -41,7 +42,15 @@ SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
 """The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
 
 
-def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str | None) -> dict[str, Any]:
+def build_data(
+    config: Config,
+    run: Path,
+    tokenizer: Tokenizer | None,
+    init: str | None,
+    *,
+    parent: Parent | None = None,
+    transfer: TakenOver | None = None,
+) -> dict[str, Any]:
     """Write `FILES` and `data/info.json` into a run folder. `info.json` is written last, when all is complete.
 
     Args:
@@ -49,6 +58,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         run: The run folder.
         tokenizer: The tokenizer to use; None: train one.
         init: The checksum of the weights that training starts from; None: they are random.
+        parent: The model of other languages that training starts from, if the data is built for the first time.
+        transfer: What was taken from it; None: nothing, or it is found out.
 
     Raises:
         DataError: The pairs cannot be read, or none is left to train on.
@@ -65,8 +76,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     training = _TrainingPairs(corpora, _hold_out(config, corpora))
     training.check_not_empty()
     if tokenizer is None:
-        tokenizer = _train_tokenizer(config, training)
-    elif data.placeholders and not tokenizer.has_placeholders:
+        tokenizer = _train_tokenizer(config, training, parent)
+    if data.placeholders and not tokenizer.has_placeholders:
         raise UsageError("data.placeholders: the given tokenizer has no placeholder tokens; omit one of the two")
     if tokenizer.has_placeholders and not data.placeholders and init is None:
         log.warning(
@@ -74,6 +85,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
             "not learn them; add --set data.placeholders=true"
         )
     replace_file(run / "tokenizer.json", tokenizer.to_json().encode())
+    if parent is not None:
+        transfer = TakenOver.of(parent, tokenizer, config)
 
     annotator = _learn_terms(config, training, tokenizer)
     counts = Counts()
@@ -85,6 +98,8 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
     _warn_of_missing_tags(corpora.name, cache, rows.total(), tokenizer)
+    if parent is not None:
+        _warn_of_unknown_text(corpora.name, sample, tokenizer)
     if not corpora.demo:
         _warn_of_swapped_sides(corpora, sample)
     for name, held_out in splits.items():
@@ -94,6 +109,7 @@ def build_data(config: Config, run: Path, tokenizer: Tokenizer | None, init: str
         "inputs": inputs,
         "settings": data_settings(config),
         "init": init,
+        "transfer": transfer and transfer.to_json(),
         "weights": weights,
         "sources": _sources(corpora, cache, [rows[index] for index in range(len(corpora.weights))], tokenizer),
         "counts": {
@@ -263,19 +279,24 @@ def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
     return held_out
 
 
-def _train_tokenizer(config: Config, training: _TrainingPairs) -> Tokenizer:
+def _train_tokenizer(config: Config, training: _TrainingPairs, parent: Parent | None) -> Tokenizer:
     log.info("training the tokenizer")
-    settings = config.tokenizer
+
     data = config.data
-    pairs: Iterator[Pair] = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
-    if data.variants == "on":
-        pairs = with_capitals(pairs, (data.src, data.tgt))
+
+    def read() -> Iterator[Pair]:
+        pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
+        return with_capitals(pairs, (data.src, data.tgt)) if data.variants == "on" else pairs
+
+    if parent is not None:
+        return child_tokenizer(parent, config, read)
+    settings = config.tokenizer
     return train_tokenizer(
-        pairs,
+        read(),
         kind=settings.type,
         vocab_size=settings.vocab_size,
         joint=settings.joint,
-        placeholders=config.data.placeholders,
+        placeholders=data.placeholders,
     )
 
 
@@ -321,6 +342,23 @@ def _warn_of_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokeniz
             f"{pairs - tagged:,}",
             counted(pairs, "source"),
             min(tokenizer.tags),
+        )
+
+
+MAX_UNKNOWN = 0.01
+"""Share of targets with unknown characters from which on a warning says so."""
+
+
+def _warn_of_unknown_text(name: str, sample: SpreadSample, tokenizer: Tokenizer) -> None:
+    """Warn if the vocabulary of an imported parent lacks characters of a child's targets."""
+    targets = [tgt for _, tgt in sample.pairs]
+    unknown = sum(tokenizer.unknown in row for row in tokenizer.encode_tgt(targets))
+    if unknown > MAX_UNKNOWN * len(targets):
+        log.warning(
+            "%s: %.2g%% of the targets have characters that the model's vocabulary lacks and that it can never write; "
+            "--set tokenizer.transfer=new trains a vocabulary that has them",
+            name,
+            100 * unknown / len(targets),
         )
 
 

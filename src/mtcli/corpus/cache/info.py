@@ -47,6 +47,21 @@ class _Source(_Part):
     synthetic: bool
 
 
+class _Matched(_Part):
+    same: Count
+    parts: Count
+    new: Count
+
+
+class _Transfer(_Part):
+    parent: str
+    src: str
+    tgt: str
+    choice: str
+    src_tokens: _Matched
+    tgt_tokens: _Matched
+
+
 class _Info(_Part):
     inputs: dict[str, _File]
     """Fingerprints of the corpora, by name."""
@@ -54,6 +69,8 @@ class _Info(_Part):
     """See `data_settings`."""
     init: str | None
     """Checksum of the weights that training starts from; None: they are random."""
+    transfer: _Transfer | None = None
+    """What was taken from a model of other languages, see `TakenOver`."""
     weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
     """(rows, weight) of each training corpus."""
     sources: list[_Source]

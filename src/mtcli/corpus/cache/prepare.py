@@ -27,6 +27,7 @@ from mtcli.corpus.cache.info import (
     read_data_info,
     recorded_settings,
 )
+from mtcli.corpus.cache.parent import Parent, TakenOver
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.corpus.readers.rows import check_dataset
@@ -63,6 +64,13 @@ class Prepared:
     """Pairs read, and what they were used for or why they were skipped."""
     init: str | None
     """Checksum of the weights that the run starts from; None: they are random."""
+    transfer: TakenOver | None = None
+    """What was taken from a model of other languages; None: the run starts from none."""
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Training starts from a model of the same languages, which is of use before the first step."""
+        return self.init is not None and self.transfer is None
 
 
 def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
@@ -104,13 +112,13 @@ def starts_from_model(run: Path) -> bool:
         return False
 
 
-def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = None) -> Prepared:
+def prepare(config: Config, run: Path, *, init: Parent | None = None) -> Prepared:
     """Build `tokenizer.json` and `data/` in the run folder, or check and reuse them.
 
     Args:
         config: Names the corpora.
         run: The run folder.
-        init: For fine-tuning, the tokenizer to use, and the checksum of the weights that training starts from.
+        init: The model that training starts from.
 
     Raises:
         UsageError: The run began with another `init`.
@@ -122,14 +130,15 @@ def prepare(config: Config, run: Path, *, init: tuple[Tokenizer, str] | None = N
         damaged = _damaged_file(run, info) if info else None
         if info and not damaged:
             ready = _open(run, info)
-            _check_init(run, ready.tokenizer, ready.init, init)
+            _check_init(run, ready.tokenizer, ready.init, ready.transfer, init)
             return ready
-        tokenizer, weights = _starting_point(config, run, info, damaged, init)
+        tokenizer, weights, transfer = _starting_point(config, run, info, damaged, init)
         info_path = _info_path(run)
         with storage_errors(run):
             info_path.unlink(missing_ok=True)
             info_path.parent.mkdir(parents=True, exist_ok=True)
-        info = build_data(config, run, tokenizer, weights)
+        parent = init if init is not None and transfer is None and init.has_child(config) else None
+        info = build_data(config, run, tokenizer, weights, parent=parent, transfer=transfer)
         check_unchanged(config, info["inputs"])  # while they were read
         built = _open(run, info)
         _warn_of_useless_scores(config, built)
@@ -202,6 +211,8 @@ def _damaged_file(run: Path, info: Json) -> str | None:
             continue
         if name == "tokenizer.json" and path.exists():
             raise ModelError(f"{path}: not the tokenizer this run began with; put it back, or use --overwrite")
+        if name == "tokenizer.json" and info.get("transfer"):
+            raise ModelError(f"{path}: missing; put it back, or use --overwrite")
         if name == "tokenizer.json" and info["init"]:
             raise ModelError(f"{path}: missing; copy that of the model which --init named, or use --overwrite")
         log.warning("%s is damaged or missing; preparing the data again", path)
@@ -218,9 +229,13 @@ def _is_regular(path: Path) -> bool:
 
 
 def _starting_point(
-    config: Config, run: Path, info: Json | None, damaged: str | None, init: tuple[Tokenizer, str] | None
-) -> tuple[Tokenizer | None, str | None]:
-    """Return the tokenizer for building the data, None to train one, and the checksum of the initial weights.
+    config: Config, run: Path, info: Json | None, damaged: str | None, init: Parent | None
+) -> tuple[Tokenizer | None, str | None, TakenOver | None]:
+    """Return what the data is built with.
+
+    Returns:
+        The tokenizer, None to train one; the checksum of the initial weights; and what was taken from a model of other
+        languages, if that is known.
 
     A run keeps the tokenizer and the checksum that it began with. If these are lost, it keeps the tokenizer that its
     models depend on.
@@ -232,25 +247,30 @@ def _starting_point(
     path = run / "tokenizer.json"
     if info and damaged != "tokenizer.json":
         tokenizer = Tokenizer.load(path)
-        _check_init(run, tokenizer, info["init"], init)
-        return tokenizer, info["init"]
-    if init:
-        return init
+        transfer = TakenOver.from_json(info.get("transfer"))
+        _check_init(run, tokenizer, info["init"], transfer, init)
+        return tokenizer, info["init"], transfer
+    if init is not None:
+        if init.has_child(config):
+            return given_tokenizer(config), init.weights, None
+        return init.tokenizer, init.weights, None
     has_models = any((run / "checkpoints").glob("step-*"))
     if has_models and path.exists():
         tokenizer_of_models = Tokenizer.load(path)
         check_given_tokenizer(config, tokenizer_of_models.digest())
-        return tokenizer_of_models, None
-    return given_tokenizer(config), None
+        return tokenizer_of_models, None, None
+    return given_tokenizer(config), None, None
 
 
-def _check_init(run: Path, tokenizer: Tokenizer, weights: str | None, init: tuple[Tokenizer, str] | None) -> None:
+def _check_init(
+    run: Path, tokenizer: Tokenizer, weights: str | None, transfer: TakenOver | None, init: Parent | None
+) -> None:
     """Raise a UsageError if the run began with a tokenizer or weights other than those of `init`."""
     if init is None:
         return
-    if init[0].digest() != tokenizer.digest():
+    if init.tokenizer.digest() != (transfer.parent if transfer else tokenizer.digest()):
         began = "with another tokenizer"
-    elif init[1] != weights:
+    elif init.weights != weights:
         began = "with other weights"
     else:
         return
@@ -276,6 +296,7 @@ def _open(run: Path, info: Json) -> Prepared:
         test=read_split(run, "test", empty_ok=True),
         counts=info["counts"],
         init=info["init"],
+        transfer=TakenOver.from_json(info.get("transfer")),
     )
 
 

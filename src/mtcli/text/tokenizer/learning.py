@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer as HFTokenizer
-from tokenizers import models, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
 from mtcli.errors import DataError, UsageError
 from mtcli.text.placeholders import TOKENS
-from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, KINDS, Tokenizer
+from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, KINDS, Side, Tokenizer, TrainedSide
 from mtcli.text.tokenizer.vocabulary_file import RESERVED, build_spec, call_native
 
 MAX_LINES = 1_000_000
@@ -94,6 +94,91 @@ def train_tokenizer_on_lines(
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
     return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required))
+
+
+def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> TrainedSide:
+    """Add the tokens that the text of another language needs to a vocabulary of the kind `bpe`.
+
+    The text is split into the tokens of the vocabulary, after characters are added that are new, and then more
+    neighbors are merged. The ids of the tokens that the vocabulary has stay the same.
+
+    Args:
+        side: The vocabulary.
+        lines: The text.
+        vocab_size: Tokens afterwards; None: as many more as a vocabulary of the text alone has by default.
+
+    Raises:
+        UsageError: The vocabulary is of another kind, or too large.
+    """
+    if not isinstance(side, TrainedSide) or side.kind != "bpe":
+        raise UsageError(f"only a bpe vocabulary can be extended, not a {side.kind} vocabulary")
+    if len(side.tokens) > MAX_EXTENDED:
+        raise UsageError(
+            f"a vocabulary of more than {MAX_EXTENDED:,} tokens cannot be extended; set tokenizer.transfer to new"
+        )
+    sample = _Sample()
+    for line in lines:
+        sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
+    room = default_vocab_size(sample.words()) - len(RESERVED)
+    if vocab_size is not None:
+        room = max(vocab_size - len(side.tokens), 0)
+    known = set(side.tokens)
+    characters = [character for character in _alphabet(side.native, [sample]) if character not in known]
+    added = sorted(characters[: min(room, max(MIN_ALPHABET, room // 2))])
+    tokens = [*side.tokens[len(RESERVED) :], *added]
+    merges = list(side.spec["model"]["merges"])
+    base = TrainedSide(build_spec(tokens, merges, whole_words=False), "the vocabulary")
+    known.update(added)
+    room -= len(added)
+    for left, right in _learn_further_merges(base, sample, room):
+        if left + right not in known:
+            if room == 0:
+                break
+            room -= 1
+            known.add(left + right)
+            tokens.append(left + right)
+        merges.append([left, right])
+    return TrainedSide(build_spec(tokens, merges, whole_words=False), "the vocabulary")
+
+
+FIRST_PRIVATE = 0xF0000
+"""Code point of the private character that stands for token 0 where further merges are learned."""
+MAX_EXTENDED = 100_000
+"""Tokens of a vocabulary that can be extended at most: each has a private character, of which there are 131,068."""
+
+
+def _learn_further_merges(side: TrainedSide, sample: _Sample, room: int) -> list[tuple[str, str]]:
+    """Return merges of the tokens that a text is split into, most frequent first.
+
+    The trainer merges characters, so each token becomes a character. Words are split where they have bytes, which no
+    merge may have.
+
+    Args:
+        side: Splits the text.
+        sample: The text.
+        room: The most tokens that the merges may add.
+    """
+
+    def lines() -> Iterator[str]:
+        native = side.native
+        for line in sample.lines:
+            words = native.pre_tokenizer.pre_tokenize_str(native.normalizer.normalize_str(line))
+            yield " ".join(_as_characters(side, word) for word, _ in words)
+
+    native = HFTokenizer(models.BPE())
+    native.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(vocab_size=len(side.tokens) + room, min_frequency=MIN_FREQUENCY, show_progress=False)
+    native.train_from_iterator(lines(), trainer)
+    merges = json.loads(native.to_str())["model"]["merges"]
+    return [(_as_text(side, left), _as_text(side, right)) for left, right in merges]
+
+
+def _as_characters(side: TrainedSide, word: str) -> str:
+    return "".join(" " if i in side.byte_of else chr(FIRST_PRIVATE + i) for i in side.split(word))
+
+
+def _as_text(side: TrainedSide, characters: str) -> str:
+    return "".join(side.tokens[ord(character) - FIRST_PRIVATE] for character in characters)
 
 
 def _check_kind(kind: str) -> None:

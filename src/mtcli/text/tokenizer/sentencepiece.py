@@ -192,6 +192,13 @@ class SentencePieceSide:
             text = "".join(map(self._text_of_token, ids))
         return text.replace(SPACE, " ").strip()
 
+    def split(self, text: str) -> list[int]:
+        """Return the ids of the pieces that form a text, without those that the vocabulary does not have."""
+        model = self._native.model
+        pieces = call_native(lambda: model.tokenize(text.replace(" ", SPACE)), [text])
+        ids = [self._id_of_piece[piece.id] for piece in pieces]
+        return [i for i in ids if i != self.unknown]
+
     def _text_of_token(self, token_id: int) -> str:
         return "" if token_id == self.unknown else self.tokens[token_id]
 

@@ -51,7 +51,7 @@ MARKER_BYTES = {"<bt>": 0xFF, "<term>": 0xF5, "<translation>": 0xF6, "</term>": 
 free, and every vocabulary trained here has them."""
 
 BACK_TRANSLATION_TAG = "<bt> "
-"""Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `_Side.tag`."""
+"""Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `TrainedSide.tag`."""
 
 SEPARATE = "mtcli-separate-vocabularies"
 """Format name of a file with two vocabularies."""
@@ -90,6 +90,9 @@ class Side(Protocol):
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the lines of token ids, without special tokens."""
 
+    def split(self, text: str) -> list[int]:
+        """Return the ids of the tokens that form a text, which is a part of a word or a word with its space."""
+
 
 class Tokenizer:
     """A source and a target side; they have the same vocabulary if `joint`."""
@@ -119,7 +122,7 @@ class Tokenizer:
         self.forbidden: list[int] = _never_generated(tgt)
         self.unknown: int | None = src.unknown if isinstance(src, SentencePieceSide) else None
         """Id of `<unk>`, which only the kind `sentencepiece` has."""
-        self.back_translation_tag: int | None = src.tag if isinstance(src, _Side) else None
+        self.back_translation_tag: int | None = src.tag if isinstance(src, TrainedSide) else None
         """Id of the token that `BACK_TRANSLATION_TAG` is encoded as. An imported vocabulary has none."""
         self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
         """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
@@ -133,8 +136,13 @@ class Tokenizer:
         Raises:
             ModelError: A file is not one that this module wrote.
         """
-        src_side = _Side(src, "src")
-        return cls(src_side, src_side if tgt is None else _Side(tgt, "tgt"))
+        src_side = TrainedSide(src, "src")
+        return cls(src_side, src_side if tgt is None else TrainedSide(tgt, "tgt"))
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The source and the target side; one object twice if both have one vocabulary, unless it is imported."""
+        return self._src, self._tgt
 
     @property
     def sentencepiece(self) -> tuple[SentencePieceSide, SentencePieceSide] | None:
@@ -146,7 +154,7 @@ class Tokenizer:
     @property
     def src_merges(self) -> list[tuple[str, str]]:
         """The pairs of source tokens that are merged, most frequent first; none for an imported tokenizer."""
-        if not isinstance(self._src, _Side):
+        if not isinstance(self._src, TrainedSide):
             return []
         return [(left, right) for left, right in self._src.spec["model"]["merges"]]
 
@@ -248,8 +256,8 @@ class Tokenizer:
     def _content(self) -> dict[str, Any]:
         if self.sentencepiece:
             return {"format": SENTENCEPIECE, **sides_to_json(*self.sentencepiece)}
-        assert isinstance(self._src, _Side)
-        assert isinstance(self._tgt, _Side)
+        assert isinstance(self._src, TrainedSide)
+        assert isinstance(self._tgt, TrainedSide)
         if self.joint:
             return self._src.spec
         return {"format": SEPARATE, "src": self._src.spec, "tgt": self._tgt.spec}
@@ -312,7 +320,7 @@ def _never_generated(side: Side) -> list[int]:
     return [i for i, token in enumerate(side.tokens) if i in (PAD, BOS) or i in newlines or "\n" in token]
 
 
-class _Side:
+class TrainedSide:
     """One vocabulary: its checked file, its tokens by id, and the native tokenizer."""
 
     def __init__(self, spec: dict[str, Any], name: str) -> None:
@@ -328,6 +336,7 @@ class _Side:
         self.native = call_native(lambda: HFTokenizer.from_str(json.dumps(self.spec, ensure_ascii=False)))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of lines, without `<s>` and `</s>`."""
         rows: list[list[int]] = []
         for start in range(0, len(texts), ENCODE_LINES):
             chunk = list(texts[start : start + ENCODE_LINES])
@@ -336,5 +345,10 @@ class _Side:
         return rows
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the lines of token ids, without special tokens."""
         kept = [[i for i in row if i > EOS] for row in rows]
         return list(call_native(lambda: self.native.decode_batch(kept, skip_special_tokens=False)))
+
+    def split(self, text: str) -> list[int]:
+        """Return the ids of the tokens that form a text, which is a part of a word or a word with its space."""
+        return [token.id for token in call_native(lambda: self.native.model.tokenize(text), [text])]

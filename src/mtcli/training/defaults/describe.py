@@ -66,6 +66,8 @@ def _describe_basis(config: Config, workload: Workload) -> str:
         budget.append(clock(config.train.time))
     device = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}[workload.device]
     purpose = "fine-tuning on " if workload.fine_tunes else ""
+    if workload.has_parent:
+        purpose = "transfer to "
     pairs = counted(workload.pairs, "pair")
     basis = f"{purpose}{pairs}, {' or '.join(budget) or 'no budget'}, {device}"
     if config.train.time:

@@ -47,9 +47,8 @@ def choose_for_fine_tuning(
         workload: The corpus and the machine.
         existing_config: The configuration of the run that is resumed. It has the shape if the model is not named again.
     """
-    if existing_config is not None:
-        config = fill(config, unset, {name: value_of(existing_config, name) for name in ("preset", *SHAPE)})
-    config = fill(config, unset, {"train.batch_tokens": _choose_batch_tokens(config, workload)})
+    config = with_shape_of(existing_config, config, unset)
+    config = fill(config, unset, {"train.batch_tokens": choose_batch_tokens(config, workload, STEPS_PER_EPOCH)})
     config = fill(config, unset, {"train.micro_batches": choose_micro_batches(config, workload)})
     if MAX_STEPS in unset:
         config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload)})
@@ -57,16 +56,23 @@ def choose_for_fine_tuning(
     choices = {
         "model.dropout": MIN_DROPOUT,
         "train.lr": float(f"{LR_SHARE * lr:.2g}"),
-        "train.warmup_steps": _choose_warmup_steps(config, workload),
+        "train.warmup_steps": choose_warmup_steps(config, workload),
         "train.patience": PATIENCE,
         **choose_intervals(config, workload),
     }
     return fill(config, unset, choices)
 
 
-def _choose_batch_tokens(config: Config, workload: Workload) -> int:
+def with_shape_of(existing_config: Config | None, config: Config, unset: Collection[str]) -> Config:
+    """Return a configuration with the unset settings of the shape as in the run that is resumed, if one is."""
+    if existing_config is None:
+        return config
+    return fill(config, unset, {name: value_of(existing_config, name) for name in ("preset", *SHAPE)})
+
+
+def choose_batch_tokens(config: Config, workload: Workload, steps_per_epoch: int) -> int:
     """Return the tokens per batch: a power of two, at most the corpus size's, and less if the corpus is small."""
-    step_tokens = workload.epoch_tokens / STEPS_PER_EPOCH
+    step_tokens = workload.epoch_tokens / steps_per_epoch
     batch_tokens = max(step_tokens / (config.train.accumulate * workload.ranks), 1.0)
     power_of_two: int = 2 ** int(math.log2(batch_tokens))
     return min(max(power_of_two, MIN_BATCH_TOKENS[workload.device]), workload.batch_tokens)
@@ -78,7 +84,7 @@ def _choose_max_steps(config: Config, workload: Workload) -> int:
     return round_steps(min(max(steps, MIN_STEPS), affordable_steps(config, workload)))
 
 
-def _choose_warmup_steps(config: Config, workload: Workload) -> int:
+def choose_warmup_steps(config: Config, workload: Workload) -> int:
     """Return the steps of the warm-up. With the paper's schedule, a short one would raise the peak learning rate."""
     if config.train.schedule == "paper":
         return int(PRESETS[config.preset]["train"]["warmup_steps"])

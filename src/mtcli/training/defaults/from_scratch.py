@@ -92,7 +92,7 @@ def choose_from_scratch(config: Config, unset: Collection[str], workload: Worklo
     if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
         peak = SMALL_BATCH_PEAK
     choices = {
-        "model.dropout": _choose_dropout(config, workload),
+        "model.dropout": choose_dropout(config, workload),
         "train.lr": PAPER_FACTOR if config.train.schedule == "paper" else peak["lr"],
         "train.warmup_steps": _choose_warmup_steps(config, workload, peak["warmup_steps"]),
         **choose_intervals(config, workload),
@@ -154,7 +154,7 @@ def _choose_max_steps(config: Config, workload: Workload) -> int:
     return round_steps(min(max(steps, MIN_STEPS), affordable_steps(config, workload)))
 
 
-def _choose_dropout(config: Config, workload: Workload) -> float:
+def choose_dropout(config: Config, workload: Workload) -> float:
     """Return the dropout of the corpus size, or less for few epochs; the least for a smaller preset than it allows."""
     dropout = MIN_DROPOUT
     if workload.size.preset in presets_up_to(config.preset):

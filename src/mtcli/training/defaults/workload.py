@@ -64,6 +64,8 @@ class Workload:
     """Validation pairs."""
     fine_tunes: bool = False
     """Training starts from another model."""
+    has_parent: bool = False
+    """That model is of other languages."""
     tgt_vocab: int = 10_000
     """Size of the target vocabulary, which matters for the speed of fine-tuning, and of any training on CUDA."""
     gpu: Gpu = UNKNOWN_GPU
@@ -92,6 +94,7 @@ class Workload:
             ranks,
             len(data.valid),
             fine_tunes=data.init is not None,
+            has_parent=data.transfer is not None,
             tgt_vocab=data.tokenizer.tgt_size,
             gpu=gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU,
         )

@@ -1,0 +1,188 @@
+"""The model that a run starts from, as far as the data of the run depends on it: its languages and its tokenizer.
+
+A model of the same languages is fine-tuned, with its tokenizer. A model of other languages is the parent of a child
+that has a tokenizer of its own, which `tokenizer.transfer` chooses.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mtcli.config.schema import Config, Transfer
+from mtcli.errors import UsageError
+from mtcli.text.languages import are_different
+from mtcli.text.lines import Pair
+from mtcli.text.tokenizer.learning import extend, train_tokenizer
+from mtcli.text.tokenizer.matching import Matched, Origin, match
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A model that a run starts from."""
+
+    tokenizer: Tokenizer
+    weights: str
+    """Checksum of its weights."""
+    src: str
+    """Language code of its source."""
+    tgt: str
+
+    def has_child(self, config: Config) -> bool:
+        """Return True if this training makes a child of the model, False if it fine-tunes the model."""
+        data = config.data
+        is_of_other_languages = are_different(self.src, data.src) or not self._translates_into(data.tgt)
+        return is_of_other_languages or config.tokenizer.transfer in ("extend", "new")
+
+    def choice(self, config: Config) -> Transfer:
+        """Return how a child gets its tokenizer; never `auto`.
+
+        Args:
+            config: The configuration of the child. Its tokenizer is of the kind of the parent's unless the user gives
+                another kind.
+
+        Raises:
+            UsageError: The parent's tokenizer cannot be used in the given way.
+        """
+        settings = config.tokenizer
+        is_alike = (settings.type, settings.joint) == (self.tokenizer.kind, self.tokenizer.joint)
+        chosen = settings.transfer
+        if chosen == "auto":
+            if is_alike and self.tokenizer.kind == "bpe":
+                return "extend"
+            return "keep" if is_alike and self.tokenizer.sentencepiece else "new"
+        if chosen == "extend" and self.tokenizer.kind != "bpe":
+            raise UsageError(
+                f"tokenizer.transfer = extend: only a bpe vocabulary can be extended, and the model has a "
+                f"{self.tokenizer.kind} vocabulary; choose keep or new"
+            )
+        if chosen != "new" and not is_alike:
+            sort = f"{'joint' if self.tokenizer.joint else 'separate'} {self.tokenizer.kind}"
+            raise UsageError(
+                f"tokenizer.transfer = {chosen}: the model has a {sort} vocabulary; omit tokenizer.type and "
+                "tokenizer.joint, or choose new"
+            )
+        return chosen
+
+    def _translates_into(self, language: str) -> bool:
+        """Return True if a language is the target, or one of those that a multilingual model has tags for."""
+        return any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
+
+    def side_of(self, language: str) -> int | None:
+        """Return the side that has a language: 0 for the source, 1 for the target, None if neither has it."""
+        if not are_different(self.src, language):
+            return 0
+        return 1 if self._translates_into(language) else None
+
+    def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
+        """Return the side that each side of a child resembles: that of its language, otherwise the same side.
+
+        Args:
+            src: Language code of the child's source.
+            tgt: Language code of the child's target.
+        """
+        own_src = self.side_of(src)
+        own_tgt = self.side_of(tgt)
+        return (0 if own_src is None else own_src, 1 if own_tgt is None else own_tgt)
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What a child took from its parent."""
+
+    parent: str
+    """SHA-256 of the parent's tokenizer."""
+    src: str
+    """Language code of the parent's source."""
+    tgt: str
+    choice: str
+    """How the child got its tokenizer: a value of `tokenizer.transfer`, or `file` for `tokenizer.file`."""
+    src_tokens: Matched
+    tgt_tokens: Matched
+
+    @classmethod
+    def of(cls, parent: Parent, tokenizer: Tokenizer, config: Config) -> "TakenOver":
+        """Compare the tokenizer of a child with that of its parent."""
+        src, tgt = origins(parent, tokenizer, config.data.src, config.data.tgt)
+        choice = "file" if config.tokenizer.file else parent.choice(config)
+        return cls(parent.tokenizer.digest(), parent.src, parent.tgt, choice, Matched.of(src), Matched.of(tgt))
+
+    def __str__(self) -> str:
+        if self.src_tokens == self.tgt_tokens:
+            return f"{self.tgt_tokens}"
+        return f"source {self.src_tokens}; target {self.tgt_tokens}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any] | None) -> "TakenOver | None":
+        """Read what `to_json` returned, or None."""
+        if content is None:
+            return None
+        counts = {name: Matched(**content[name]) for name in ("src_tokens", "tgt_tokens")}
+        return cls(**{**content, **counts})
+
+
+def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[Pair]]) -> Tokenizer:
+    """Return the tokenizer of a child, unless it is given.
+
+    Args:
+        parent: The model that it starts from.
+        config: The configuration of the child.
+        read: Reads its training pairs.
+    """
+    choice = parent.choice(config)
+    if choice == "new":
+        settings = config.tokenizer
+        return train_tokenizer(
+            read(),
+            kind=settings.type,
+            vocab_size=settings.vocab_size,
+            joint=settings.joint,
+            placeholders=config.data.placeholders,
+        )
+    return _kept(parent, config, read if choice == "extend" else None)
+
+
+def _kept(parent: Parent, config: Config, read: Callable[[], Iterable[Pair]] | None) -> Tokenizer:
+    """Return the parent's vocabularies for the sides of a child, extended by the tokens of new languages.
+
+    Args:
+        parent: The parent.
+        config: The configuration of the child.
+        read: Reads its training pairs; None: nothing is extended.
+    """
+    old = parent.tokenizer
+    languages = (config.data.src, config.data.tgt)
+    new = [number for number in (0, 1) if parent.side_of(languages[number]) is None]
+    sides = [old.sides[number] for number in parent.matching_sides(*languages)]
+    if read is None or not new:
+        return Tokenizer(*sides)
+    size = config.tokenizer.vocab_size
+    if old.joint:
+        side = extend(sides[0], (pair[number] for pair in read() for number in new), size)
+        return Tokenizer(side, side)
+    for number in new:
+        sides[number] = extend(sides[number], (pair[number] for pair in read()), size)
+    return Tokenizer(*sides)
+
+
+def origins(parent: Parent, tokenizer: Tokenizer, src: str, tgt: str) -> tuple[list[Origin], list[Origin]]:
+    """Return which tokens of the parent each source and each target token of a child starts from.
+
+    Args:
+        parent: The model that the child starts from.
+        tokenizer: The child's.
+        src: Language code of its source.
+        tgt: Language code of its target.
+    """
+    found = []
+    for side, own in zip(tokenizer.sides, parent.matching_sides(src, tgt), strict=True):
+        numbers = [own]
+        if tokenizer.joint and not parent.tokenizer.joint:
+            numbers.append(1 - own)  # the one vocabulary of the child has the words of both sides
+        matched = match(side, [parent.tokenizer.sides[number] for number in numbers])
+        found.append([origin._replace(side=numbers[origin.side]) for origin in matched])
+    return found[0], found[1]
