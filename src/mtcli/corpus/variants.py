@@ -21,17 +21,17 @@ from mtcli.text.typed_forms import FORMS, joined
 JOINED = "joined"
 
 SHARES: Final = {
-    "capitals": 0.05,
-    "title case": 0.03,
-    "lower case": 0.03,
-    "no final mark": 0.05,
+    "capitals": 0.03,
+    "title case": 0.02,
+    "lower case": 0.01,
+    "no final mark": 0.03,
     "doubled final mark": 0.01,
-    "chat": 0.04,
+    "chat": 0.03,
     "typing errors": 0.06,
     "symbol at the start": 0.01,
-    "symbol in the middle": 0.02,
-    "symbol at the end": 0.03,
-    JOINED: 0.08,
+    "symbol in the middle": 0.01,
+    "symbol at the end": 0.02,
+    JOINED: 0.03,
 }
 """Variants of each form per pair and epoch."""
 

@@ -22,6 +22,7 @@ from mtcli.runtime.wording import counted
 from mtcli.terms.report import TermsReport
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
+from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.streams import arguments, name_of
@@ -131,12 +132,12 @@ class _Divided:
             yield TranslatedSegment(segment, sentences, asked, answers, is_divided, ids)
 
 
-def _divide(segments: Iterable[Inline], translator: Translator, src: str) -> _Divided:
+def _divide(segments: Iterable[Inline], translator: Translator, src: str, recaser: Recaser) -> _Divided:
     """Divide segments into sentences."""
     whole = list(segments)
     texts = [text_of(segment) for segment in whole]
     ids = translator.tokenizer.encode_src(texts)
-    num_tokens = _token_counter(texts, ids, translator.tokenizer)
+    num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
     with needs_packages():
         sentences = [_sentences(segment, num_tokens, translator.longest_src, src) for segment in whole]
     asked = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
@@ -178,9 +179,12 @@ def translate_whole(
         UsageError: sentencex is not installed; see also `Translator.translate`.
         NotFiniteError: See `Translator.translate`.
     """
-    divided = (_divide(chunk, translator, src) for chunk in chunks)
+    recaser = Recaser(translator.tokenizer, src, options.to or tgt)
+    divided = (_divide(chunk, translator, src, recaser) for chunk in chunks)
     decimals = same_signs(src, options.to or tgt)
-    yield from _translate_divided(divided, translator, options, bar, decimals=decimals, warn=warn, growing=growing)
+    yield from _translate_divided(
+        divided, translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
+    )
 
 
 def _translate_divided(
@@ -189,6 +193,7 @@ def _translate_divided(
     options: Options,
     bar: Progress,
     *,
+    recaser: Recaser,
     decimals: bool,
     warn: bool,
     growing: bool = False,
@@ -202,16 +207,19 @@ def _translate_divided(
             yield chunk.contents
 
     for found in translate_candidates(
-        contents(), translator, options, bar, decimals=decimals, warn=warn, growing=growing
+        contents(), translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
     ):
         yield list(begun.popleft().results(found))
 
 
-def _token_counter(texts: Sequence[str], ids: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Callable[[str], int]:
+def _token_counter(
+    texts: Sequence[str], ids: Sequence[Sequence[int]], tokenizer: Tokenizer, recaser: Recaser
+) -> Callable[[str], int]:
     """Return a function that counts the tokens of a text, given the ids of some texts that were encoded together."""
     known = {text: len(row) for text, row in zip(texts, ids, strict=True)}
 
     def num_tokens(text: str) -> int:
+        text, _ = recaser.known_form(text)
         number = known.get(text)
         return len(tokenizer.encode_src([text])[0]) if number is None else number
 
@@ -253,10 +261,13 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
-    divided = _divide(segments, translator, src)
+    recaser = Recaser(translator.tokenizer, src, options.to or tgt)
+    divided = _divide(segments, translator, src, recaser)
     decimals = same_signs(src, options.to or tgt)
     with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
-        (found,) = _translate_divided([divided], translator, options, bar, decimals=decimals, warn=warn)
+        (found,) = _translate_divided(
+            [divided], translator, options, bar, recaser=recaser, decimals=decimals, warn=warn
+        )
     if warn:
         _warn_about_divided(found, translator.longest_src)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())

@@ -49,8 +49,6 @@ class ModelInfo(BaseModel):
     """Tokens of the longest source sentence in training, without `</s>`."""
     terms: bool = False
     """The sources of training had terms with their translations, see `data.terms`."""
-    variants: bool = False
-    """Training had variants of its pairs as people type, see `data.variants`: capitals need no preparation."""
     bleu_tokenizer: str | None = None
     """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
 

@@ -67,7 +67,6 @@ class Session:
             step=0,
             longest_src=data.train.longest_src,
             terms=config.data.terms,
-            variants=config.data.variants == "on",
             bleu_tokenizer=config.train.bleu_tokenizer,
         )
         self.state = State(ranks=group.size, metric=selection_metric_of_run(config.data.tgt, len(data.valid)))

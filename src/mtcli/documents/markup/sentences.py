@@ -20,6 +20,7 @@ from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
+from mtcli.text.recasing import Casing, Recaser
 from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.translator import Translator
 
@@ -152,6 +153,7 @@ def translate_candidates(
     options: Options,
     bar: Progress,
     *,
+    recaser: Recaser | None = None,
     decimals: bool = False,
     warn: bool = True,
     growing: bool = False,
@@ -172,6 +174,7 @@ def translate_candidates(
         options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
             translations. The first one does not depend on `n_best`.
         bar: Counts the sentences.
+        recaser: Brings sentences in capitals or title case to a form that any model knows; None: they stay.
         decimals: The two languages write decimals alike, see `numbers.same_signs`.
         warn: Warn about sentences that cannot be translated. The warnings quote them.
         growing: See `Translator.translate`.
@@ -187,14 +190,14 @@ def translate_candidates(
 
     def end_chunk() -> list[list[InlineTranslation]]:
         chunk = begun.popleft()
-        _translate_with_placeholders(chunk.with_tags, translator, options, bar)
+        _translate_with_tags(chunk.with_tags, translator, options, bar, recaser)
         unanswered = [each for each in chunk.sentences if not each.results]
-        _translate_without_placeholders(unanswered, translator, options)
+        _translate_without_placeholders(unanswered, translator, options, recaser)
         if warn:
             _warn_about_sentences(chunk.sentences)
         return [sentence.results for sentence in chunk.sentences]
 
-    for sentence, answers in _translated(without_tags(), translator, options, bar, growing=growing):
+    for sentence, answers in _translated(without_tags(), translator, options, bar, recaser, growing=growing):
         while not begun[0].num_awaited:  # it has no sentence for the model
             yield end_chunk()
         _use_answers(sentence, answers)
@@ -239,12 +242,15 @@ def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
         log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
 
 
-def _translate_with_placeholders(
-    sentences: Sequence[_Sentence], translator: Translator, options: Options, bar: Progress
+def _translate_with_tags(
+    sentences: Sequence[_Sentence], translator: Translator, options: Options, bar: Progress, recaser: Recaser | None
 ) -> None:
-    """Translate sentences with their placeholders in the text. There is no result where one is lost or changed."""
+    """Translate sentences with tags, and with their placeholders in the text.
+
+    There is no result where a placeholder is lost or changed.
+    """
     options = _with_alignments(sentences, translator, options)
-    for sentence, answers in _translated(sentences, translator, options, bar):
+    for sentence, answers in _translated(sentences, translator, options, bar, recaser):
         _use_answers(sentence, answers)
 
 
@@ -277,12 +283,14 @@ def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
     return content if sentence.is_faithful(content) else None
 
 
-def _translate_without_placeholders(sentences: Sequence[_Sentence], translator: Translator, options: Options) -> None:
+def _translate_without_placeholders(
+    sentences: Sequence[_Sentence], translator: Translator, options: Options, recaser: Recaser | None
+) -> None:
     """Translate sentences without their placeholders, and insert these."""
     for sentence in sentences:
         sentence.take_out_placeholders()
     options = _with_alignments(sentences, translator, options)
-    for sentence, answers in _translated(sentences, translator, options):
+    for sentence, answers in _translated(sentences, translator, options, None, recaser):
         for answer in answers:
             if not sentence.results or not (sentence.is_unanswered or sentence.is_given_up):
                 _repair(sentence, answer)
@@ -333,28 +341,40 @@ def _translated(
     sentences: Iterable[_Sentence],
     translator: Translator,
     options: Options,
-    bar: Progress | None = None,
+    bar: Progress | None,
+    recaser: Recaser | None,
     *,
     growing: bool = False,
 ) -> Iterator[tuple[_Sentence, list[Candidate]]]:
-    """Yield each sentence with the translations of its text, each with a word alignment if the sentence has marks."""
+    """Yield each sentence with the translations of its text, each with a word alignment if the sentence has marks.
+
+    The translations of a sentence in capitals are in capitals.
+    """
     remaining = iter(sentences)
     first = next(remaining, None)
     if first is None:  # a translator may have to load a model, even for no line
         return
-    asked: deque[_Sentence] = deque()
+    asked: deque[tuple[_Sentence, Casing]] = deque()
 
     def lines() -> Iterator[str]:
         for sentence in chain([first], remaining):
-            asked.append(sentence)
-            yield sentence.marked.text
+            text = sentence.marked.text
+            casing = Casing.SENTENCE
+            if recaser is not None:
+                text, casing = recaser.known_form(text)
+            asked.append((sentence, casing))
+            yield text
 
     for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
-        sentence = asked.popleft()
+        sentence, casing = asked.popleft()
         line = sentence.marked.text
         answers = []
         for candidate in translation.candidates:
             text = _without_controls(candidate.text, line)
+            if recaser is not None and casing is not Casing.SENTENCE:
+                kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
+                candidate = replace(candidate, text=recaser.restored(text, casing, kept))
+                text = candidate.text
             links = candidate.alignment if text == candidate.text else ()
             if sentence.marked.root.children and not links:
                 links = diagonal_links(line, text)
