@@ -59,10 +59,10 @@ DEMO: Values = {
     "train": {
         "batch_tokens": 1024,
         "micro_batches": 2,
-        "max_steps": 1000,
+        "max_steps": 1200,
         "warmup_steps": 200,
-        "valid_every": 500,
-        "save_every": 500,
+        "valid_every": 600,
+        "save_every": 600,
         "average": 1,
     },
 }
