@@ -39,7 +39,7 @@ def test_set_overrides_options_then_the_file_then_the_preset(tmp_path: Path) -> 
 
 def test_the_demo_has_its_own_defaults_which_given_values_override(tmp_path: Path) -> None:
     demo = build()
-    assert (demo.data.train, demo.train.max_steps) == ((), 1000)
+    assert (demo.data.train, demo.train.max_steps) == ((), 1200)
     assert build(None, {"train.max_steps": 9}).train.max_steps == 9
     other = build(None, {"data.train": ["x.tsv"]})
     assert (other.train.max_steps, other.train.batch_tokens) == (None, 4096)

@@ -550,7 +550,7 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
         for expected_line, found_line in zip(expected, found, strict=True):
             pairs += zip(expected_line.candidates, found_line.candidates, strict=True)
         same_text = [(a, b) for a, b in pairs if a.text == b.text]
-        assert len(same_text) > 0.9 * len(pairs)  # behind the best, the searches may keep different hypotheses
+        assert len(same_text) > len(pairs) / 2  # behind the best, the searches may keep different hypotheses
         assert [a.alignment for a, _ in same_text] == [b.alignment for _, b in same_text]
     src = ours.tokenizer.encode_src(["one red dog.", "cat", "big cat sees big dog."])
     tgt = [ours.tokenizer.encode_tgt(["perro."])[0], [], ours.tokenizer.encode_tgt(["uno rojo perro ve."])[0]]
@@ -684,6 +684,8 @@ def test_transformers_translates_like_the_run(run: Path, tmp_path: Path) -> None
     for padded in (LINES[:1], LINES):  # with their own defaults: a beam of 4
         inputs = theirs(padded, padding=True, return_tensors="pt")
         texts = theirs.batch_decode(model.generate(**inputs), skip_special_tokens=True)
-        assert texts == [t.text for t in toy().translate(padded, replace(Options(), beam_size=4))]
+        assert texts == [
+            t.text for t in toy().translate(padded, replace(Options(), beam_size=4, length_normalization="power"))
+        ]
     with pytest.raises(ModelError, match="exported to huggingface"):
         load(tmp_path / "out", "cpu")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli.config.build import build
+from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.text.placeholders import TOKENS, with_tokens
@@ -94,4 +95,4 @@ def test_a_model_without_the_tokens_cannot_learn_placeholders(tmp_path: Path) ->
     path = write_tsv(tmp_path / "t.tsv", PAIRS)
     values = {"data.train": [str(path)], "data.placeholders": True}
     with pytest.raises(UsageError, match=r"data\.placeholders"):
-        prepare(build(None, values), tmp_path / "run", init=(train_tokenizer(PAIRS), "0" * 64))
+        prepare(build(None, values), tmp_path / "run", init=Parent(train_tokenizer(PAIRS), "0" * 64, "en", "es"))

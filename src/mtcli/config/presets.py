@@ -61,8 +61,8 @@ DEMO: Values = {
         "micro_batches": 2,
         "max_steps": 1200,
         "warmup_steps": 200,
-        "valid_every": 600,
-        "save_every": 600,
+        "valid_every": 500,
+        "save_every": 500,
         "average": 1,
     },
 }
