@@ -30,7 +30,7 @@ from mtcli.errors import (
 )
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.run_lock import lock
-from mtcli.storage.state import State
+from mtcli.storage.state import State, figures_of, score_of
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import InitialModel, resolve
 from mtcli.training.run import train
@@ -379,7 +379,8 @@ def test_early_stopping(
 
 def test_the_best_model_is_published(train_toy: Train, tmp_path: Path) -> None:
     run = train_toy(tmp_path / "run", "train.max_steps=40")
-    best = max((m for m in metrics(run) if m["event"] == "valid"), key=lambda m: (m["bleu"], -float(str(m["loss"]))))
+    validations = [event for event in metrics(run) if event["event"] == "valid"]
+    best = max(validations, key=lambda event: score_of(figures_of(event, event["metric"]), event["metric"]))
     published = (run / "model.safetensors").read_bytes()
     assert published == (run / "checkpoints" / f"step-{best['step']:08}" / "model.safetensors").read_bytes()
 
