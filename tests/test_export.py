@@ -443,7 +443,8 @@ assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     rows = [line.split(" ||| ") for line in (tmp_path / "out.txt").read_text().splitlines()]
-    wanted = [(str(i), c.text) for i, t in enumerate(toy().translate(lines, Options(n_best=2))) for c in t.candidates]
+    expected = toy().translate(lines, Options(n_best=2, repair=True))
+    wanted = [(str(i), candidate.text) for i, line in enumerate(expected) for candidate in line.candidates]
     assert [(row[0], row[1]) for row in rows] == wanted
 
 
