@@ -32,9 +32,9 @@ def usable(line: str, candidates: Sequence[Candidate]) -> list[Candidate]:
 def further_searches(options: Options) -> Iterator[Options]:
     """Yield the options of the searches that follow where no translation is usable.
 
-    The first one is the same search where a backend returned only its best hypothesis.
+    The first one is the same search where a backend returned only the best hypothesis of its beam.
     """
-    if not options.scores:
+    if not options.scores and options.beam_size > 1:
         yield replace(options, scores=True)
     for size in NGRAMS:
         if not options.no_repeat_ngram or size < options.no_repeat_ngram:
