@@ -12,10 +12,10 @@ from helpers.command import call
 
 from mtcli.config.toml_file import load
 from mtcli.corpus import batching, variants
-from mtcli.corpus.batching import BatchPlan, Position, collate
+from mtcli.corpus.batching import BatchPlan, PairSource, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.corpus.cache.info import read_data_info, write_data_info
-from mtcli.corpus.variants import EpochPairs, Variants, with_capitals
+from mtcli.corpus.variants import Variants, with_capitals
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
@@ -40,7 +40,7 @@ def plan_of(cache: EncodedPairs, tokenizer: Tokenizer, *, seed: int = 3, max_len
     return BatchPlan(cache, 400, 5, [(len(cache), 1.0)], Variants(tokenizer, LANGUAGES, max_length, seed))
 
 
-def rows_of(pairs: EpochPairs | EncodedPairs, rows: list[int]) -> list[tuple[list[int], list[int]]]:
+def rows_of(pairs: PairSource, rows: list[int]) -> list[tuple[list[int], list[int]]]:
     sides = [np.split(ids, lengths.cumsum())[:-1] for ids, lengths in pairs.gather(np.array(rows))]
     return [(src.tolist(), tgt.tolist()) for src, tgt in zip(*sides, strict=True)]
 
@@ -60,7 +60,6 @@ def test_an_epoch_has_every_pair_as_it_is_and_variants_of_some(cache: EncodedPai
         share = sum(variants.SHARES.values())
         assert share / 2 < len(block.rows) / len(cache) - 1 < 1.3 * share  # some forms do not apply to some pairs
         for row in range(len(cache), len(block.rows)):
-            assert isinstance(block.pairs, EpochPairs)
             changed = text_of(tokenizer, rows_of(block.pairs, [row])[0])
             assert changed != PAIRS[int(block.pairs.origins(np.array([row]))[0])]
             assert "\n" not in "".join(changed)
@@ -69,7 +68,6 @@ def test_an_epoch_has_every_pair_as_it_is_and_variants_of_some(cache: EncodedPai
 def test_a_variant_belongs_to_its_pair(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
     """Without the second form, a variant in capitals is its pair in capitals, and joined pairs begin with it."""
     block = plan_of(cache, tokenizer).block(0, 0)
-    assert isinstance(block.pairs, EpochPairs)
     num_capitals = num_joined = 0
     for row in range(len(cache), len(block.rows)):
         src, tgt = text_of(tokenizer, rows_of(block.pairs, [row])[0])

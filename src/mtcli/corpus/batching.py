@@ -192,6 +192,9 @@ class PairSource(Protocol):
     def gather(self, rows: Ints) -> tuple[Rows, Rows]:
         """Return the sources and the targets of some rows; see `EncodedPairs.gather`."""
 
+    def origins(self, rows: Ints) -> Ints:
+        """Return the rows of the cache that some rows are, or are variants of."""
+
 
 def collate(pairs: PairSource, rows: Ints) -> Batch:
     """Return the batch of the pairs with these row numbers: what `Batch.of` makes of them, without a loop over rows."""
@@ -231,19 +234,22 @@ class PlannedBatch:
     """The pairs of its epoch."""
     rows: Ints
     """Its row numbers in these."""
-    origins: Ints
-    """The rows of the cache that these are, or are variants of."""
     tokens: int
     """Target tokens, `</s>` included."""
     after: Position
     """The position in training once this batch has been drawn."""
+
+    @property
+    def origins(self) -> Ints:
+        """The rows of the cache that its rows are, or are variants of."""
+        return self.pairs.origins(self.rows)
 
 
 @dataclass(frozen=True)
 class Block:
     """The unit of planning: an epoch, or a part of one."""
 
-    pairs: EncodedPairs | EpochPairs
+    pairs: PairSource
     """The pairs of its epoch."""
     rows: Ints
     """Its row numbers in these, ascending: those of the cache, then those of variants."""
@@ -255,12 +261,6 @@ class Block:
     def tokens(self, batch: Ints) -> int:
         """Return the number of target tokens of a batch, `</s>` included."""
         return int(self.tgt_lengths[batch].sum()) + len(batch)
-
-    def planned(self, batch: Ints, after: Position) -> PlannedBatch:
-        """Return a batch as it is passed to training."""
-        rows = self.rows[batch]
-        origins = self.pairs.origins(rows) if isinstance(self.pairs, EpochPairs) else rows
-        return PlannedBatch(self.pairs, rows, origins, self.tokens(batch), after)
 
 
 class BatchPlan:
@@ -325,7 +325,7 @@ class BatchPlan:
             key = (*key, number + 1)
         rows, src_lengths, tgt_lengths = self.pairs.lengths(chunks)
         weights = weights_within(rows, self.weights)
-        epoch_pairs: EncodedPairs | EpochPairs = self.pairs
+        epoch_pairs: PairSource = self.pairs
         if self.variants is not None:
             drawn = self.variants.draw(self.pairs, rows, key)
             epoch_pairs = EpochPairs(self.pairs, drawn)
@@ -347,6 +347,6 @@ class BatchPlan:
             end = Position(epoch, number + 1) if number + 1 < self.blocks else Position(epoch + 1)
             for i, batch in enumerate(block.batches[first:], first + 1):
                 after = Position(epoch, number, i) if i < len(block.batches) else end
-                yield block.planned(batch, after)
+                yield PlannedBatch(block.pairs, block.rows[batch], block.tokens(batch), after)
             epoch, number, first = astuple(end)
             del block  # free it before the next one is planned

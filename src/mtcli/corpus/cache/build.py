@@ -288,7 +288,7 @@ def _train_tokenizer(config: Config, training: _TrainingPairs, parent: Parent | 
         pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
         return with_capitals(pairs, (data.src, data.tgt)) if data.variants == "on" else pairs
 
-    if parent is not None:
+    if parent is not None and parent.choice(config) != "new":
         return child_tokenizer(parent, config, read)
     settings = config.tokenizer
     return train_tokenizer(

@@ -88,6 +88,10 @@ class EncodedPairs:
         src, tgt = (values[offsets[i] : offsets[i + 1]] for values, offsets in self._chunks[chunk])
         return src, tgt
 
+    def origins(self, rows: Ints) -> Ints:
+        """Return the same rows, which are no variants; see `EpochPairs.origins`."""
+        return rows
+
     def gather(self, rows: Ints) -> tuple[Rows, Rows]:
         """Return the sources and the targets of some rows, as `[self[row] for row in rows]` does, only faster.
 

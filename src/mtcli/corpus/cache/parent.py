@@ -12,7 +12,7 @@ from mtcli.config.schema import Config, Transfer
 from mtcli.errors import UsageError
 from mtcli.text.languages import are_different
 from mtcli.text.lines import Pair
-from mtcli.text.tokenizer.learning import extend, train_tokenizer
+from mtcli.text.tokenizer.learning import extend
 from mtcli.text.tokenizer.matching import Matched, Origin, match
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -126,39 +126,20 @@ class TakenOver:
 
 
 def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[Pair]]) -> Tokenizer:
-    """Return the tokenizer of a child, unless it is given.
+    """Return the parent's vocabularies for the sides of a child, if it has no new ones.
 
-    Args:
-        parent: The model that it starts from.
-        config: The configuration of the child.
-        read: Reads its training pairs.
-    """
-    choice = parent.choice(config)
-    if choice == "new":
-        settings = config.tokenizer
-        return train_tokenizer(
-            read(),
-            kind=settings.type,
-            vocab_size=settings.vocab_size,
-            joint=settings.joint,
-            placeholders=config.data.placeholders,
-        )
-    return _kept(parent, config, read if choice == "extend" else None)
-
-
-def _kept(parent: Parent, config: Config, read: Callable[[], Iterable[Pair]] | None) -> Tokenizer:
-    """Return the parent's vocabularies for the sides of a child, extended by the tokens of new languages.
+    With `tokenizer.transfer = extend`, they are extended by the tokens of the languages that the parent does not have.
 
     Args:
         parent: The parent.
         config: The configuration of the child.
-        read: Reads its training pairs; None: nothing is extended.
+        read: Reads its training pairs.
     """
     old = parent.tokenizer
     languages = (config.data.src, config.data.tgt)
     new = [number for number in (0, 1) if parent.side_of(languages[number]) is None]
     sides = [old.sides[number] for number in parent.matching_sides(*languages)]
-    if read is None or not new:
+    if parent.choice(config) == "keep" or not new:
         return Tokenizer(*sides)
     size = config.tokenizer.vocab_size
     if old.joint:

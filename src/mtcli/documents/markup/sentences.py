@@ -368,11 +368,13 @@ def _translated(
     for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
         sentence, casing = asked.popleft()
         line = sentence.marked.text
+        kept: list[str] = []
+        if casing is not Casing.SENTENCE:
+            kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
         answers = []
         for candidate in translation.candidates:
             text = _without_controls(candidate.text, line)
             if recaser is not None and casing is not Casing.SENTENCE:
-                kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
                 candidate = replace(candidate, text=recaser.restored(text, casing, kept))
                 text = candidate.text
             links = candidate.alignment if text == candidate.text else ()
