@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, Corpus, unset_settings, value_of
 
 MAY_DIFFER = frozenset({
     "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine",
@@ -37,6 +37,9 @@ def _readable(value: Any) -> str:
         return "not set"
     if isinstance(value, tuple):
         return ", ".join(map(_readable, value))
+    if isinstance(value, Corpus):
+        held_out = (f", {name} {spec}" for name, spec in (("valid", value.valid), ("test", value.test)) if spec)
+        return f"{value.train} ({value.src} → {value.tgt}{''.join(held_out)})"
     if isinstance(value, str) and value.isprintable() and value == value.strip() != "":
         return value
     return json.dumps(value)

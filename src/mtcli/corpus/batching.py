@@ -7,6 +7,7 @@ position in training, and a resumed run draws the same batches as an uninterrupt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -309,7 +310,9 @@ class BatchPlan:
         seed = config.train.seed
         variants = None
         if settings.variants == "on":
-            variants = Variants(data.tokenizer, (settings.src, settings.tgt), settings.max_length, seed)
+            by_direction = groupby(data.sources, key=lambda source: source.direction)
+            parts = [(sum(source.pairs for source in sources), direction) for direction, sources in by_direction]
+            variants = Variants(data.tokenizer, parts, settings.max_length, seed)
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:

@@ -74,7 +74,7 @@ def _run(run: Path) -> Iterator[Row]:
     else:
         yield "model", "none yet: the first validation writes it"
     if counts := [event for event in events if event["event"] == "data"]:
-        corpora = ", ".join(config.data.train) or "the built-in demo"
+        corpora = ", ".join(config.data.specs) or "the built-in demo"
         yield "data", f"{corpora}: {describe_counts(counts[-1])}"
         yield from _corpora(run)
     yield "used", _used(state, config.train)

@@ -127,7 +127,7 @@ def _card_scores(record: RunRecord) -> str:
 def _card_data(record: RunRecord) -> str:
     lines = [f"- `{name}`: {text}" for name, text in describe_sources(record.sources)]
     if not lines:
-        lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
+        lines = [f"- `{source}`" for source in record.config.data.specs] or ["- the built-in demo corpus of mtcli"]
     if record.counts:
         lines.append(f"- {describe_counts(record.counts)}")
     return "\n".join(lines)
@@ -209,7 +209,7 @@ def _scores(record: RunRecord) -> str:
     parts = [_headline(headline)]
     if record.remark:
         parts.append(f"<p>{escape(record.remark)}</p>")
-    is_demo = not record.config.data.train
+    is_demo = record.config.data.is_demo
     if record.test is None and record.end is None:
         parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')
     elif record.test is None:
@@ -387,7 +387,7 @@ def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     if record.counts:
         yield "pairs", describe_counts(record.counts)
     described = [f"{name}: {text}" for name, text in describe_sources(record.sources)]
-    for source in described or data.train or [DEMO]:
+    for source in described or data.specs or [DEMO]:
         yield "training", source
     if data.valid:
         yield "validation", data.valid

@@ -15,8 +15,8 @@ from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import NOTHING_IMPROVED
-from mtcli.training.time.timed_parts import Deadline, spread
-from mtcli.training.validation import Validation
+from mtcli.training.time.timed_parts import Deadline
+from mtcli.training.validation import Validation, in_turn
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,12 @@ class Evaluator:
         self.learner = learner
         self.checkpoints = checkpoints
         valid = session.data.valid
-        self.valid = spread(valid) if session.config.train.time else valid
+        directions = session.data.directions_of("valid")
+        is_timed = session.config.train.time is not None
+        self.valid = in_turn(directions, valid) if is_timed else valid
         """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
+        self.valid_directions = in_turn(directions, directions) if is_timed else directions
+        """The direction of each."""
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.
@@ -172,11 +176,16 @@ class Evaluator:
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
-                self.backend_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
+                self.backend_in_eval_mode(),
+                session.data.test,
+                session.config,
+                num_pairs,
+                self._deadline(seconds),
+                session.data.directions_of("test"),
             )
         session.count_time()
         session.record("test", steps=state.best_steps, **asdict(scores), seconds=round(state.seconds, 3))
-        log_scores(scores, demo=not session.config.data.train)
+        log_scores(scores, demo=session.config.data.is_demo)
 
     def conclude(self, reason: str) -> None:
         """Validate, average and score for the last time, and record the end of training.
@@ -237,6 +246,7 @@ class Evaluator:
                 self.learner.objective,
                 num_pairs,
                 self._deadline(seconds),
+                self.valid_directions,
             )
         except NotFiniteError:
             if state.step == 0:

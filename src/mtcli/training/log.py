@@ -12,7 +12,7 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
 from mtcli.runtime.wording import command, counted
 from mtcli.storage.state import State
-from mtcli.training.validation import TestScores, Validation
+from mtcli.training.validation import TestScores, Validation, describe_scores
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ def log_validation(state: State, result: Validation) -> None:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), result)
+    for figures in result.directions:
+        log.info("    %s", figures)
     log_samples(result.samples)
 
 
@@ -42,7 +44,7 @@ def warn_of_few_pairs(config: Config, pairs: int) -> None:
         config: The configuration of a run that starts without another model.
         pairs: Number of training pairs.
     """
-    if config.data.train and pairs < FEW_TRAINING_PAIRS:
+    if not config.data.is_demo and pairs < FEW_TRAINING_PAIRS:
         log.warning(
             "%s: far too few for a usable translator, which needs 10,000 or more in one narrow domain and 100,000 or "
             "more for everyday sentences; start from an existing model with --init (docs/training.md)",
@@ -111,6 +113,8 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
     log.info("%s", scores)
+    for each in scores.directions:
+        log.info("    %s → %s: %s", each["src"], each["tgt"], describe_scores(each["scores"]))
     if demo:
         few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []

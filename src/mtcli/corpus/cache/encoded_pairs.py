@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -185,6 +185,7 @@ def encode_pairs(
     max_length: int,
     counts: Counts,
     annotator: TermAnnotator | None = None,
+    tags: Sequence[int | None] = (),
 ) -> Counter[int]:
     """Encode pairs into a cache, in order. Pairs with a side over `max_length` tokens are skipped and counted.
 
@@ -196,6 +197,8 @@ def encode_pairs(
         counts: Each pair that is too long moves from `used` to `skipped`.
         annotator: Chooses terms whose translations are written into the sources, unless a side becomes too long. In a
             share of these pairs, the translations are invented, see `TermInventor`.
+        tags: For each corpus, the token of its target language, which is put before sources that begin with no tag;
+            None: none is put there. Empty: no corpus has one.
 
     Returns:
         The number of rows written for each corpus.
@@ -210,8 +213,11 @@ def encode_pairs(
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
         if annotator is not None and inventor is not None:
             _annotate(src, tgt, [pair for _, pair in chunk], tokenizer, annotator, inventor, max_length)
+        if tags:
+            src = [_tagged(ids, tags[corpus], known_tags) for ids, (corpus, _) in zip(src, chunk, strict=True)]
         return chunk, src, tgt
 
+    known_tags = frozenset(tokenizer.tags.values())
     inventor = TermInventor(tokenizer, annotator.seed) if annotator else None
     schema = _schema()
     rows: Counter[int] = Counter()
@@ -227,6 +233,13 @@ def encode_pairs(
             columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     return rows
+
+
+def _tagged(ids: list[int], tag: int | None, known: Collection[int]) -> list[int]:
+    """Return the ids of a source with the token of its target language, unless it begins with one."""
+    if tag is None or (ids and ids[0] in known):
+        return ids
+    return [tag, *ids]
 
 
 def _annotate(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
@@ -54,6 +54,8 @@ class HeldOut:
     """Pairs in the validation set."""
     n_test: int = 0
     """Pairs in the test set."""
+    targets: frozenset[int] = frozenset()
+    """Hashes of the targets of both sets, for a model that also translates in the other direction."""
 
     def split_of(self, src: str) -> Split:
         """Return the split of all pairs with this source, in any case, spacing or Unicode form."""
@@ -63,6 +65,15 @@ class HeldOut:
         if key in self.valid:
             return "valid"
         return "test" if key in self.test else "train"
+
+    def with_targets(self, pairs: Iterable[Pair]) -> HeldOut:
+        """Return it with the targets of the held-out pairs among the pairs of the corpus."""
+        held_out = (tgt for src, tgt in pairs if self.split_of(src) != "train")
+        return replace(self, targets=frozenset(_hash(tgt, self.seed) for tgt in held_out))
+
+    def has_target(self, text: str) -> bool:
+        """Return True if a text is the target of a held-out pair, in any case, spacing or Unicode form."""
+        return bool(self.targets) and _hash(text, self.seed) in self.targets
 
 
 def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:

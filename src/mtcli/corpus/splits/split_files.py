@@ -1,26 +1,36 @@
 """The held-out pairs of a run as text: `data/valid.jsonl` and `data/test.jsonl` in the run folder."""
 
 import json
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.regular_file import check_regular
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 
+ByDirection = dict[Direction, list[Pair]]
+"""The pairs of each direction."""
 
-def write_split(run: Path, name: str, pairs: Sequence[Pair], src: str, tgt: str) -> None:
-    """Write the pairs of the `valid` or `test` split; `src` and `tgt` are their languages."""
+
+def write_split(run: Path, name: str, split: ByDirection) -> None:
+    """Write the pairs of the `valid` or `test` split."""
     lines = []
-    for src_text, tgt_text in pairs:
-        row = {"translation": {src: src_text, tgt: tgt_text}}
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    for (src, tgt), pairs in split.items():
+        for src_text, tgt_text in pairs:
+            row = {"translation": {src: src_text, tgt: tgt_text}}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     replace_file(_path(run, name), "".join(lines).encode())
 
 
 def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
-    """Read the pairs of the `valid` or `test` split.
+    """Read the pairs of the `valid` or `test` split, those of all directions; see `read_directions`."""
+    return list(chain.from_iterable(read_directions(run, name, empty_ok=empty_ok).values()))
+
+
+def read_directions(run: Path, name: str, *, empty_ok: bool = False) -> ByDirection:
+    """Read the pairs of the `valid` or `test` split by their direction.
 
     Args:
         run: The run folder.
@@ -39,26 +49,27 @@ def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
         raise DataError(f"{run}: has no {name} pairs (an exported model has none); {remedy}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); move it away") from None
-    pairs = []
+    split: ByDirection = {}
     for number, line in enumerate(read_lines(path), 1):
         try:
-            pairs.append(_parse(line))
+            direction, pair = _parse(line)
+            split.setdefault(direction, []).append(pair)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             remedy = "run the training command again to write it again"
             raise DataError(f"{path}:{number}: damaged; {remedy}") from None
-    if not pairs and not empty_ok:
+    if not split and not empty_ok:
         raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
-    return pairs
+    return split
 
 
 def _path(run: Path, name: str) -> Path:
     return run / "data" / f"{name}.jsonl"
 
 
-def _parse(line: str) -> Pair:
-    """Return the pair of a line; any exception means that the line is damaged."""
-    src, tgt = json.loads(line)["translation"].values()
+def _parse(line: str) -> tuple[Direction, Pair]:
+    """Return the languages and the pair of a line; any exception means that the line is damaged."""
+    (src_language, src), (tgt_language, tgt) = json.loads(line)["translation"].items()
     if not (isinstance(src, str) and isinstance(tgt, str)):
         raise TypeError
     f"{src}{tgt}".encode()  # fails for half a surrogate pair
-    return src, tgt
+    return Direction(src_language, tgt_language), (src, tgt)
