@@ -82,7 +82,7 @@ def check(
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
     from mtcli.corpus.quality import report
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.storage.model_folder import run_of
 
     corpus = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)

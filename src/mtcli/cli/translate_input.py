@@ -26,8 +26,7 @@ def check_files(text: list[str] | None, input_: str | None, output: str, models:
     """
     from mtcli.documents.formats.registry import free_name
     from mtcli.runtime import torchrun
-    from mtcli.runtime.output_checks import check_outputs
-    from mtcli.runtime.outputs import is_special
+    from mtcli.runtime.outputs import check_outputs, is_special
 
     if text and input_:
         raise UsageError(f"give either sentences or --input {input_}, not both")
@@ -74,7 +73,7 @@ def read_checked_terms(
         StorageError: The report cannot be written.
     """
     from mtcli.runtime import torchrun
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.terms.report import ENDINGS
     from mtcli.terms.terms import read_terms
 

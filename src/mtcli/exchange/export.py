@@ -22,8 +22,7 @@ from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_
 from mtcli.exchange.targets import MAX_POSITIONS, TARGETS, obstacles
 from mtcli.exchange.translation_check import Parity, compare
 from mtcli.model.transformer import Transformer
-from mtcli.runtime.output_checks import check_replaceable
-from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
+from mtcli.runtime.outputs import check_replaceable, folder_beside, real_path, whole_folder
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of

@@ -21,7 +21,7 @@ from mtcli.exchange.marian_tensors import (
 )
 from mtcli.model.transformer import sinusoids
 from mtcli.runtime import memory
-from mtcli.runtime.regular_file import check_regular, open_regular
+from mtcli.runtime.files import check_regular, open_regular
 from mtcli.storage.tensors import Tensors, read_tensors
 from mtcli.text.special_tokens import BOS
 from mtcli.text.tokenizer.sentencepiece import MarianVocabulary

@@ -24,8 +24,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
-from mtcli.runtime.files import replace_file, storage_errors
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular, replace_file, storage_errors
 from mtcli.runtime.signals import noted_signals, stopped
 from mtcli.storage.run_lock import lock
 from mtcli.storage.run_name import RUNS, point_to

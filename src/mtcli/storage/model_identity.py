@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from mtcli.runtime.regular_file import open_regular
+from mtcli.runtime.files import open_regular
 
 MAX_HEADER = 100 * 2**20
 """Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""

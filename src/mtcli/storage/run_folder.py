@@ -12,8 +12,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.toml_file import to_toml
 from mtcli.errors import UsageError
-from mtcli.runtime.files import replace_file, storage_errors
-from mtcli.runtime.regular_file import open_regular
+from mtcli.runtime.files import open_regular, replace_file, storage_errors
 from mtcli.storage import ENGINE, ROBUSTNESS, checkpoint
 from mtcli.storage.events import check_version
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mtcli.runtime.file_lock import file_lock
+from mtcli.runtime.files import file_lock
 
 
 @contextmanager

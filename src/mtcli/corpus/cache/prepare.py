@@ -35,8 +35,7 @@ from mtcli.corpus.readers.sources import resolve
 from mtcli.corpus.splits.overlap import count_trained_on, share_of
 from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
-from mtcli.runtime.files import storage_errors
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.files import check_regular, storage_errors
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

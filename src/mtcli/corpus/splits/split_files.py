@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtcli.errors import DataError, ModelError
-from mtcli.runtime.files import replace_file
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.files import check_regular, replace_file
 from mtcli.text.lines import Pair, read_lines
 
 

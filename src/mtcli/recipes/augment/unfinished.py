@@ -15,9 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from mtcli.errors import StoppedError, StorageError, UsageError
-from mtcli.runtime.files import replace_file, storage_errors, sync_folder
+from mtcli.runtime.files import read_regular, replace_file, storage_errors, sync_folder
 from mtcli.runtime.outputs import real_path
-from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.signals import stopped, stopped_by_signals
 from mtcli.storage.run_lock import lock
 

@@ -25,7 +25,7 @@ from mtcli.recipes.monolingual import Text, write_lines
 from mtcli.recipes.recipe import Changes, Recipe, Stage, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
-from mtcli.runtime.output_checks import check_folder
+from mtcli.runtime.outputs import check_folder
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.lines import read_lines
 from mtcli.translate.backends.exported import model_digest, model_weights
