@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import DeviceOption, ReplaceOption, SrcOption, SwapOption, TgtOption
-from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
+from mtcli.cli.options import (
+    HELD_OUT,
+    DeviceOption,
+    ReplaceOption,
+    SrcOption,
+    SwapOption,
+    TgtOption,
+    max_steps_option,
+    preset_option,
+    set_option,
+    time_option,
+    train_option,
+)
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mtcli.exchange.translation_check import compare
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
-from mtcli.storage.model_identity import identity_of
+from mtcli.storage.model_folder import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend

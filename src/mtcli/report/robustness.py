@@ -17,7 +17,7 @@ from mtcli import limits
 from mtcli.runtime.files import read_regular, replace_file
 from mtcli.runtime.wording import command
 from mtcli.storage import ROBUSTNESS
-from mtcli.storage.model_identity import ModelIdentity, has_identity, identity_of
+from mtcli.storage.model_folder import ModelIdentity, has_identity, identity_of
 
 HEADING = "Text as people type it"
 

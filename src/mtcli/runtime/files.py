@@ -273,3 +273,28 @@ def file_lock(path: Path, message: Callable[[str], str]) -> Iterator[None]:
 def _write_process_number(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
+
+
+@contextmanager
+def folder_lock(folder: Path, work: str = "is training here", other: str = "choose another --out") -> Iterator[None]:
+    """Hold the lock of a folder, the file `.lock`: one process trains, or writes, in it at a time. See `file_lock`.
+
+    At the end, the lock file is deleted if the folder holds nothing else.
+
+    Args:
+        folder: The folder. It must exist.
+        work: What the holder does, for the message.
+        other: What the user can do except waiting, for the message.
+
+    Raises:
+        LockedError: Another process holds the lock. The message has its number.
+        StorageError: The lock file cannot be written, or is a link or another special file.
+    """
+    path = folder / ".lock"
+    with file_lock(path, lambda holder: f"{folder}: process {holder} {work}; wait for it, or {other}"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the folder may have been deleted
+                if [other.name for other in folder.iterdir()] == [path.name]:
+                    path.unlink()

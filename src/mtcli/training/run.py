@@ -17,6 +17,7 @@ from mtcli.report.plan import describe_transfer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe, deterministic_algorithms
 from mtcli.runtime.distributed import Group, join
+from mtcli.runtime.files import folder_lock
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
 from mtcli.storage.run_folder import (
@@ -27,7 +28,6 @@ from mtcli.storage.run_folder import (
     refuse_other_files,
     resumable_state,
 )
-from mtcli.storage.run_lock import lock
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice, describe_given
 from mtcli.training.defaults.workload import Workload
@@ -154,7 +154,7 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     try:
-        with lock(run):
+        with folder_lock(run):
             existing_config = claim(config, run, overwrite)
             try:
                 yield existing_config

@@ -15,10 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from mtcli.errors import StoppedError, StorageError, UsageError
-from mtcli.runtime.files import read_regular, replace_file, storage_errors, sync_folder
+from mtcli.runtime.files import folder_lock, read_regular, replace_file, storage_errors, sync_folder
 from mtcli.runtime.outputs import real_path
 from mtcli.runtime.signals import stopped, stopped_by_signals
-from mtcli.storage.run_lock import lock
 
 RECORDS = "records.jsonl"
 STATE = "state.json"
@@ -154,7 +153,7 @@ def unfinished_output(output: Path, identity: Mapping[str, Any], *, force: bool 
     with storage_errors(folder):
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
-    with lock(folder, "is writing this output", "choose another --output"):
+    with folder_lock(folder, "is writing this output", "choose another --output"):
         unfinished = Unfinished(folder, identity, force=force)
         try:
             with stopped_by_signals():

@@ -13,9 +13,9 @@ from mtcli.recipes.improve.summary import recipe_record
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
+from mtcli.runtime.files import folder_lock
 from mtcli.runtime.outputs import real_path
 from mtcli.storage.run_folder import RUN_FILES
-from mtcli.storage.run_lock import lock
 
 NAME = "improve"
 
@@ -47,7 +47,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
     pick_device(request.device)  # before the folder records a device that this machine does not have
     identity = request.identity()
     if overwrite and (request.out / STATE).exists():
-        with lock(request.out, "works in this folder"):
+        with folder_lock(request.out, "works in this folder"):
             _refuse_other_files(request.out)
             _refuse_inputs(request)
             _delete_results(request.out)
