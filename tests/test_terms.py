@@ -23,13 +23,11 @@ from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.search.length import length_penalty
-from mtcli.search.phrases import RequiredPhrases, State, WordParts
-from mtcli.search.required import required_search
+from mtcli.search.required import RequiredPhrases, State, WordParts, required_search
 from mtcli.search.step import Hypothesis
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.terms import term_phrases
-from mtcli.terms.annotation import MIN_FREQUENT, TermAnnotator
-from mtcli.terms.invented import NUM_TOKENS, TermInventor, translations
+from mtcli.terms.annotation import MIN_FREQUENT, NUM_TOKENS, TermAnnotator, TermInventor, translations
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.terms.terms import Terms, read_terms, uses
 from mtcli.text.special_tokens import BOS, EOS

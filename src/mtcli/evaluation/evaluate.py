@@ -20,7 +20,7 @@ from mtcli.evaluation.remarks import remarks, too_few_pairs
 from mtcli.evaluation.robustness import Robustness
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
-from mtcli.terms.score import TermsScore
+from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
