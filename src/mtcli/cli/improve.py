@@ -125,7 +125,7 @@ def improve(
         device=device,
     )
     if dry_run:
-        from mtcli.recipes.improve.plan import plan
+        from mtcli.recipes.improve.run import plan
 
         print(plan(request))
     else:
@@ -134,8 +134,7 @@ def improve(
 
 def _improve(request: "ImproveRequest", overwrite: bool) -> None:
     """Run the recipe, and print the summary."""
-    from mtcli.recipes.improve.run import improve
-    from mtcli.recipes.improve.summary import summary
+    from mtcli.recipes.improve.run import improve, summary
 
     result, stages = improve(request, overwrite=overwrite)
     print(summary(result, stages))
