@@ -14,7 +14,7 @@ from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
-from mtcli.corpus.splits.split_files import write_split
+from mtcli.corpus.held_out import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
 from mtcli.report import run_report

@@ -17,7 +17,7 @@ from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import build_data, read_training_pairs
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.corpus.splits.overlap import count_trained_on
+from mtcli.corpus.overlap import count_trained_on
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export

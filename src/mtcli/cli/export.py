@@ -9,7 +9,7 @@ from mtcli.cli.options import LATEST, model_argument
 from mtcli.cli.process import note
 
 if TYPE_CHECKING:
-    from mtcli.exchange.translation_check import Parity
+    from mtcli.exchange.export import Parity
 
 EXAMPLES = (
     "mtcli export --to ctranslate2 --quantization int8",

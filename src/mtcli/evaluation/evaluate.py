@@ -9,9 +9,9 @@ from typing import Any
 from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus import demo
+from mtcli.corpus.held_out import read_split
+from mtcli.corpus.overlap import warn_of_training_sources
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.splits.overlap import warn_of_training_sources
-from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics, robustness
 from mtcli.evaluation.comparison import Comparison, compare

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from mtcli.config.schema import Config
 from mtcli.errors import ModelError
-from mtcli.exchange.export import export_details, write_details, write_model
-from mtcli.exchange.targets import obstacles
-from mtcli.exchange.translation_check import compare
+from mtcli.exchange.export import compare, export_details, obstacles, write_details, write_model
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from mtcli.corpus.held_out import source_key
 from mtcli.corpus.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
 from mtcli.corpus.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.splits.held_out import source_key
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import LanguageIdentifier
@@ -30,6 +30,19 @@ MIN_SHARE = 0.2
 For 300 to 20,000 pairs of image captions and of Tatoeba in English, German and Spanish, the share was 0.31 or more for
 text of the same language in the other domain, and 0.10 or less for text in another language.
 """
+
+BLANK = "blank line"
+
+DUPLICATE = "duplicate line"
+
+REPETITION = "repetition"
+
+WRONG_SCRIPT = "wrong script"
+
+TOO_LONG = "too many tokens"
+
+_TESTS = {rule.name: rule.test for rule in rules() if rule.test and BIT[rule.name] & REMOVES}
+"""The rules of `data clean` by which a pair is removed."""
 
 
 def held_out_keys(corpora: Sequence[str], src: str, tgt: str, *, replace: bool = False) -> frozenset[str]:
@@ -138,16 +151,6 @@ def _share_frequent(text: Sequence[str], sentences: Sequence[str]) -> float:
 def _words(text: str, by_character: bool) -> list[str]:
     words = letter_runs(text.casefold())
     return list("".join(words)) if by_character else words
-
-
-BLANK = "blank line"
-DUPLICATE = "duplicate line"
-REPETITION = "repetition"
-WRONG_SCRIPT = "wrong script"
-TOO_LONG = "too many tokens"
-
-_TESTS = {rule.name: rule.test for rule in rules() if rule.test and BIT[rule.name] & REMOVES}
-"""The rules of `data clean` by which a pair is removed."""
 
 
 def main_script(texts: Iterable[str]) -> str:

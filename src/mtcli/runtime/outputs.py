@@ -31,6 +31,24 @@ log = logging.getLogger(__name__)
 NAME_BYTES = 200
 """Bytes of the target's name that the name of a temporary file or folder repeats. File systems allow 255 in a name."""
 
+MODEL_PARTS = frozenset({
+    "README.md", "checkpoints", "config.json", "config.toml", "data", "engine", "generation_config.json",
+    "metrics.jsonl", "model.bin", "model.safetensors", "mtcli.json", "optimizer.safetensors", "manifest.json",
+    "origin.json", "parity.json", "report.html", "shared_vocabulary.json", "source.spm", "source_vocabulary.json",
+    "state.json", "target.spm", "target_vocabulary.json", "tensorboard", "tokenizer.json", "tokenizer_config.json",
+    "vocab.json",
+})  # fmt: skip
+"""Names of the files and folders of a run, a checkpoint, or an exported or imported model.
+
+Other files there are the user's own.
+"""
+
+Place = str | Path | None
+"""A path; the string `-` for standard input or output; None for an option that is not set."""
+
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+
 
 def real_path(path: Path) -> Path:
     """Return the absolute path without symbolic links."""
@@ -295,25 +313,6 @@ def _special_stream(path: Path) -> Iterator[TextIOWrapper]:
             yield stream
     except BrokenPipeError:
         end_by_closed_pipe()
-
-
-MODEL_PARTS = frozenset({
-    "README.md", "checkpoints", "config.json", "config.toml", "data", "engine", "generation_config.json",
-    "metrics.jsonl", "model.bin", "model.safetensors", "mtcli.json", "optimizer.safetensors", "manifest.json",
-    "origin.json", "parity.json", "report.html", "shared_vocabulary.json", "source.spm", "source_vocabulary.json",
-    "state.json", "target.spm", "target_vocabulary.json", "tensorboard", "tokenizer.json", "tokenizer_config.json",
-    "vocab.json",
-})  # fmt: skip
-"""Names of the files and folders of a run, a checkpoint, or an exported or imported model.
-
-Other files there are the user's own.
-"""
-
-Place = str | Path | None
-"""A path; the string `-` for standard input or output; None for an option that is not set."""
-
-Identity = tuple[int, int]
-"""Device and inode of a file."""
 
 
 def check_outputs(

@@ -19,6 +19,9 @@ from mtcli.text.special_tokens import BOS, EOS
 Choice = Callable[[Tensor, Ids], Tensor]
 """Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""
 
+FINISHED = -1
+"""Stands for the sentence of a row whose translation is finished."""
+
 
 def most_likely(log_p: Tensor, sentences: Ids) -> Tensor:
     """Return the most likely token of each row; a `Choice`."""
@@ -48,10 +51,6 @@ def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator
         return torch.cat([torch.multinomial(row, 1, generator=generators[sentence]) for row, sentence in rows])
 
     return choose
-
-
-FINISHED = -1
-"""Stands for the sentence of a row whose translation is finished."""
 
 
 @torch.inference_mode()

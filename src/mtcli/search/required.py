@@ -31,6 +31,15 @@ from mtcli.text.special_tokens import BOS, EOS, PAD
 ROOT = 0
 NONE = -1
 
+Alternatives = tuple[tuple[int, ...], ...]
+"""The token sequences of one required phrase, of which one must appear."""
+
+_Candidate = tuple[float, int, int]
+"""Log-probability of a continuation, the hypothesis that it continues, and the token that it appends."""
+
+MAX_WIDTH = 32
+"""Hypotheses of a sentence, at most, unless the beam size is larger."""
+
 
 @dataclass(frozen=True)
 class WordParts:
@@ -40,10 +49,6 @@ class WordParts:
     """True for each token that begins inside a word: it extends the word before it, (V,)."""
     ends: npt.NDArray[np.bool_]
     """True for each token that ends inside a word: the next token may extend it, (V,)."""
-
-
-Alternatives = tuple[tuple[int, ...], ...]
-"""The token sequences of one required phrase, of which one must appear."""
 
 
 def length_after_word(alternatives: Alternatives, words: WordParts) -> int:
@@ -155,13 +160,6 @@ class RequiredPhrases:
     def _leads_on(self, node: int, met: int) -> bool:
         """Return True if a phrase that is not met ends at a node or below it."""
         return any(not met >> phrase & 1 for phrase in (*self._completed[node], *self._below[node]))
-
-
-_Candidate = tuple[float, int, int]
-"""Log-probability of a continuation, the hypothesis that it continues, and the token that it appends."""
-
-MAX_WIDTH = 32
-"""Hypotheses of a sentence, at most, unless the beam size is larger."""
 
 
 def width_for(phrases: RequiredPhrases, beam_size: int) -> int:

@@ -31,6 +31,17 @@ MAX_BATCH_LINES = 128
 CLOSE_SECONDS = 1.0
 """Time for the running batch to end after `close`. Nobody waits for its translations any more."""
 
+FILE_LINES = 64
+"""Lines of a file that are in the queue at a time, so that the texts of other requests need not wait for all of it."""
+
+RETRY_SECONDS = 0.5
+"""Time after which a file tries again to add lines to a full queue, and a request asks if it was cancelled."""
+
+CHECKED_CHARACTERS = 10_000
+"""Characters that are split at a time to count sentences."""
+
+_WORD = re.compile(r"\S+")
+
 
 class FullError(Exception):
     """The maximum number of lines is waiting."""
@@ -144,18 +155,6 @@ class Batcher:
             return
         for job, translation in zip(jobs, translations, strict=True):
             job.result.set_result(translation)
-
-
-FILE_LINES = 64
-"""Lines of a file that are in the queue at a time, so that the texts of other requests need not wait for all of it."""
-
-RETRY_SECONDS = 0.5
-"""Time after which a file tries again to add lines to a full queue, and a request asks if it was cancelled."""
-
-CHECKED_CHARACTERS = 10_000
-"""Characters that are split at a time to count sentences."""
-
-_WORD = re.compile(r"\S+")
 
 
 class AbandonedError(Exception):

@@ -13,6 +13,15 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+MAX_ALTERNATIVES = 9
+
+MAX_FORM_FIELDS = 1000
+
+LARGEST_REQUESTS = 4
+"""Requests of the largest size that the server receives, or translates, at a time. Of smaller ones it takes more."""
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
 
 @dataclass(eq=False)
 class _Body:
@@ -90,14 +99,6 @@ class Bodies:
         if body in self._open:
             del self._open[body]
             self._total -= body.size
-
-
-MAX_ALTERNATIVES = 9
-
-MAX_FORM_FIELDS = 1000
-
-LARGEST_REQUESTS = 4
-"""Requests of the largest size that the server receives, or translates, at a time. Of smaller ones it takes more."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,6 @@ class DetectionRequest(_Request):
 
     q: str
     api_key: str = ""
-
-
-Fields = TypeVar("Fields", bound=BaseModel)
 
 
 async def read_request(request: Request, bodies: Bodies, limits: RequestLimits, fields: type[Fields]) -> Fields:

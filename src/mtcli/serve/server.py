@@ -52,6 +52,12 @@ SHUTTING_DOWN = JSONResponse({"error": "the server is shutting down"}, 503, {"Re
 Addresses = tuple[Any, Any]
 """Host and port of the client and of the server. Both a transport and an ASGI scope identify a connection by them."""
 
+BACKLOG = 512
+"""Maximum number of connections that the kernel queues until they are accepted."""
+
+FLUSH_SECONDS = 1.0
+"""Time at the end of the shutdown for clients to read their answers."""
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -297,13 +303,6 @@ def _addresses(transport: asyncio.Transport) -> Addresses | None:
     if not client or not server:
         return None
     return tuple(client[:2]), tuple(server[:2])
-
-
-BACKLOG = 512
-"""Maximum number of connections that the kernel queues until they are accepted."""
-
-FLUSH_SECONDS = 1.0
-"""Time at the end of the shutdown for clients to read their answers."""
 
 
 def listen(host: str, port: int) -> socket.socket:

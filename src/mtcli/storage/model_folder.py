@@ -8,6 +8,9 @@ from pydantic import BaseModel
 
 from mtcli.runtime.files import open_regular
 
+MAX_HEADER = 100 * 2**20
+"""Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""
+
 
 def run_of(model: Path) -> Path:
     """Return the folder of the run that a model belongs to: its own, or that of its checkpoint."""
@@ -23,10 +26,6 @@ def tokenizer_file(model: Path) -> Path:
     """Return the `tokenizer.json` of a model, which need not exist: its own, or that of the run of a checkpoint."""
     own = model / "tokenizer.json"
     return own if own.exists() else run_of(model) / "tokenizer.json"
-
-
-MAX_HEADER = 100 * 2**20
-"""Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""
 
 
 class ModelIdentity(BaseModel):

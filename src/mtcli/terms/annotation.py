@@ -49,9 +49,22 @@ MAX_TERMS = 3
 MAX_WORDS = 3
 """Words of a term, at most."""
 
-
 KEY_BITS = 32
 """Bits of the target word in the key of a pair of words."""
+
+INVENTED = 0.5
+"""Share of the pairs with annotations in which their translations are invented."""
+
+NUM_TOKENS = (2, 5)
+"""Tokens of an invented translation, at least and at most."""
+
+NEW_WORD = 0.2
+"""Probability that a token after the first one begins another word."""
+
+Ids = list[int]
+
+Edit = tuple[int, int, Ids]
+"""Start and end of a span, and the ids that replace it."""
 
 
 @dataclass(frozen=True)
@@ -255,20 +268,6 @@ def _vocabulary(line: str) -> list[str]:
     """Return the different words of a line without case; signs are no words."""
     words = (word.text.lower() for word in words_of(normalize("NFC", line)))
     return list(dict.fromkeys(word for word in words if word[0].isalnum()))
-
-
-INVENTED = 0.5
-"""Share of the pairs with annotations in which their translations are invented."""
-
-NUM_TOKENS = (2, 5)
-"""Tokens of an invented translation, at least and at most."""
-
-NEW_WORD = 0.2
-"""Probability that a token after the first one begins another word."""
-
-Ids = list[int]
-Edit = tuple[int, int, Ids]
-"""Start and end of a span, and the ids that replace it."""
 
 
 class TermInventor:

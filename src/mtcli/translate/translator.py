@@ -42,6 +42,10 @@ WIDER_FACTORS = (2, 4)
 
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 
+NGRAMS = (3, 2)
+"""Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
+bigrams prevent nearly all repetitions."""
+
 
 class Translator:
     """Translates lines of text with a model.
@@ -391,11 +395,6 @@ def _wider_options(options: Options) -> Iterator[Options]:
         else:
             beam_size = min(factor * max(options.n_best, options.beam_size), int(BEAM_SIZE.max))
             yield replace(options, beam_size=beam_size)
-
-
-NGRAMS = (3, 2)
-"""Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
-bigrams prevent nearly all repetitions."""
 
 
 def is_usable(line: str, text: str) -> bool:

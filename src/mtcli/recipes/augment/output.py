@@ -28,6 +28,11 @@ from mtcli.runtime.signals import stopped, stopped_by_signals
 RECORDS = "records.jsonl"
 STATE = "state.json"
 
+SUFFIXES = (".tsv", ".jsonl")
+
+Record = Mapping[str, Any]
+"""One pair: `translation` with a text for each language, and the scores."""
+
 
 class State(BaseModel):
     """The state of the command after a window of its input."""
@@ -180,12 +185,6 @@ def _stopped(reason: str, signal_number: int, state: State) -> StoppedError:
     """Return the error of a command that a signal stopped."""
     where = f" after line {state.lines:,}" if state.lines else ""
     return StoppedError(f"{reason}; run the same command again to continue{where}", signal_number)
-
-
-SUFFIXES = (".tsv", ".jsonl")
-
-Record = Mapping[str, Any]
-"""One pair: `translation` with a text for each language, and the scores."""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ CHANGES = Changes(
 )
 """Options of the student may change until it is trained: the translations of the teachers do not depend on them."""
 
+WARM_UP_LINES = 50
+"""Lines that are translated before the time is taken."""
+
 
 def distill(request: Request) -> tuple[Comparison, Path]:
     """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
@@ -292,10 +295,6 @@ def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str
         "--device": request.device,
         "the tokenizer": teachers.student_tokenizer.digest()[:12] if teachers.student_tokenizer else None,
     }
-
-
-WARM_UP_LINES = 50
-"""Lines that are translated before the time is taken."""
 
 
 @dataclass(frozen=True)

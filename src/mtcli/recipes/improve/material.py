@@ -17,9 +17,9 @@ from typing import Any, Literal
 from mtcli.config.schema import DataConfig
 from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.training_sources import is_synthetic
+from mtcli.corpus.held_out import HeldOut, choose_held_out, held_out_size, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
-from mtcli.corpus.splits.held_out import HeldOut, choose_held_out, held_out_size, source_key
 from mtcli.errors import DataError
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.request import ImproveRequest
@@ -38,6 +38,17 @@ Record = dict[str, Any]
 
 MIN_VALIDATION_PAIRS = 100
 """Validation pairs that are held out if the corpus has ten times as many: models are compared by them."""
+
+REPEATED = "repeated or real pair"
+
+HELD_OUT = "held-out sentence"
+
+log = logging.getLogger(__name__)
+
+Split = Literal["valid", "test"]
+
+LANGUAGE_SAMPLE = 20_000
+"""Sentences of the pairs, and lines of a text, whose languages are compared."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +149,6 @@ def is_chosen(index: int, wanted: int, of: int) -> bool:
     return index * wanted // of != (index + 1) * wanted // of
 
 
-REPEATED = "repeated or real pair"
-HELD_OUT = "held-out sentence"
-
-
 def merge(
     synthetic: Sequence[Path], real: Sequence[Path], path: Path, src: str, tgt: str, held_out: frozenset[str]
 ) -> tuple[int, Counter[str]]:
@@ -202,14 +209,6 @@ def _digest(pair: Pair) -> bytes:
     src, tgt = pair
     text = f"{without_tag(src)}\t{tgt}"
     return hashlib.blake2b(text.encode(), digest_size=8).digest()
-
-
-log = logging.getLogger(__name__)
-
-Split = Literal["valid", "test"]
-
-LANGUAGE_SAMPLE = 20_000
-"""Sentences of the pairs, and lines of a text, whose languages are compared."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ STAGE_FOLDERS = ("pairs", "plain", "plain-*", "forward-*", "reverse-*", "improve
 WRITTEN = (*STAGE_FOLDERS, *RUN_FILES, ".*.tmp")
 """Patterns of the names of everything that the command writes, except the state and the lock."""
 
+SIGNIFICANT = 0.05
+
 
 def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result, Stages]:
     """Run the recipe, or continue it, and copy the best model into the folder.
@@ -246,9 +248,6 @@ def _last_step(before: Sequence[_Step]) -> _Step:
     """Return the training on the synthetic pairs, which uses what the plain model and these stages have left."""
     rest = 1 - shares.PLAIN_SHARE - sum(step.share for step in before)
     return _Step("improved-1", "trains a model on the pairs and these translations", rest)
-
-
-SIGNIFICANT = 0.05
 
 
 def summary(result: Result, stages: Stages) -> str:
