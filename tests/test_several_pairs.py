@@ -19,8 +19,8 @@ from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.build import by_weight
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.corpus.cache.training_sources import by_temperature
+from mtcli.corpus.held_out import read_directions
 from mtcli.corpus.readers.language_guess import guess_each
-from mtcli.corpus.splits.split_files import read_directions
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
