@@ -27,7 +27,8 @@ PAIRS = [(BACK_TRANSLATION_TAG * (i % 5 == 0) + src, tgt) for i, (src, tgt) in e
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(with_capitals(((0, pair) for pair in PAIRS), [LANGUAGES]), vocab_size=340)
+    pairs = with_capitals(((0, pair) for pair in PAIRS), [LANGUAGES])
+    return train_tokenizer([pair for _, pair in pairs], vocab_size=340)
 
 
 @pytest.fixture(scope="module")

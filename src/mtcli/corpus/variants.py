@@ -228,7 +228,7 @@ def _as_rows(rows: Sequence[Sequence[int]]) -> Rows:
     return ids, lengths
 
 
-def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction]) -> Iterator[Pair]:
+def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction]) -> Iterator[NumberedPair]:
     """Yield pairs, and some of them in capitals too, so that a vocabulary learned from them has tokens of capitals.
 
     Args:
@@ -237,8 +237,8 @@ def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction])
     """
     random = Random(0)
     for number, (corpus, pair) in enumerate(pairs):
-        yield pair
+        yield corpus, pair
         if number % CAPITALS_FOR_TOKENIZER == 0:
             capitals = FORMS["capitals"](pair, languages[corpus], random)
             if capitals is not None:
-                yield capitals
+                yield corpus, capitals

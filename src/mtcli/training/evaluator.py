@@ -8,6 +8,7 @@ from typing import Any
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
+from mtcli.text.language_identifier import LanguageIdentifier, learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
 from mtcli.training.learner import Learner, diverged
@@ -16,7 +17,7 @@ from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import NOTHING_IMPROVED
 from mtcli.training.time.timed_parts import Deadline
-from mtcli.training.validation import Validation, in_turn
+from mtcli.training.validation import TestScores, Validation, in_turn
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,10 @@ class Evaluator:
         """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
         self.valid_directions = in_turn(directions, directions) if is_timed else directions
         """The direction of each."""
+        self._identifier: LanguageIdentifier | None = None
+        """Tells the languages of several directions apart."""
+        if len(session.data.directions) > 1:
+            self._identifier = learned_from([session.data.valid_split, session.data.test_split])
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.
@@ -182,9 +187,10 @@ class Evaluator:
                 num_pairs,
                 self._deadline(seconds),
                 session.data.directions_of("test"),
+                self._identifier,
             )
         session.count_time()
-        session.record("test", steps=state.best_steps, **asdict(scores), seconds=round(state.seconds, 3))
+        session.record("test", steps=state.best_steps, **_recorded(scores), seconds=round(state.seconds, 3))
         log_scores(scores, demo=session.config.data.is_demo)
 
     def conclude(self, reason: str) -> None:
@@ -247,6 +253,7 @@ class Evaluator:
                 num_pairs,
                 self._deadline(seconds),
                 self.valid_directions,
+                self._identifier,
             )
         except NotFiniteError:
             if state.step == 0:
@@ -264,7 +271,7 @@ class Evaluator:
         """Record the figures of a validation as an event, after other values of the event."""
         state = self.session.state
         self.session.record(
-            event, **values, **asdict(result), metric=state.selection_metric, seconds=round(state.seconds, 3)
+            event, **values, **_recorded(result), metric=state.selection_metric, seconds=round(state.seconds, 3)
         )
 
     def _deadline(self, seconds: float | None) -> Deadline | None:
@@ -278,3 +285,11 @@ class Evaluator:
         """Put the model into evaluation mode, and return a backend that uses its current weights."""
         session = self.session
         return PyTorchBackend(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)
+
+
+def _recorded(result: Validation | TestScores) -> dict[str, Any]:
+    """Return the figures of an event. Only a run with several directions has those of each."""
+    values = asdict(result)
+    if not values["directions"]:
+        del values["directions"]
+    return values

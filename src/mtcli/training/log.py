@@ -12,7 +12,7 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
 from mtcli.runtime.wording import command, counted
 from mtcli.storage.state import State
-from mtcli.training.validation import TestScores, Validation, describe_scores
+from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
     """
     log.info("%s", scores)
     for each in scores.directions:
-        log.info("    %s → %s: %s", each["src"], each["tgt"], describe_scores(each["scores"]))
+        others = describe_other_language(each["other_language"])
+        log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
     if demo:
         few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []

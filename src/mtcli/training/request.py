@@ -55,7 +55,8 @@ class InitialModel:
     @cached_property
     def parent(self) -> Parent:
         """What the data of a run depends on."""
-        return Parent(self.tokenizer, checksum(parameters(self.model), None), self.info.src, self.info.tgt)
+        info = self.info
+        return Parent(self.tokenizer, checksum(parameters(self.model), None), info.src, info.tgt, info.directions)
 
     def values(self) -> Values:
         """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
@@ -103,6 +104,8 @@ def resolve(
     where = f"{file}: " if file else ""
     initial = InitialModel.load(init) if init else None
     from_model = initial.values() if initial else {}
+    if initial is not None:
+        _check_direction_is_given(initial, as_given)
     given = _with_languages(as_given, complete(as_given, initial=from_model, where=where))
     config = complete(given, initial=from_model, where=where)
     if initial is not None:
@@ -130,6 +133,18 @@ def resolve(
         # A command without a budget resumes with the time of the run.
         unset["train"] = {"time": existing_config.train.time}
     return TrainingRequest(complete(merged(unset, given), initial=from_model, where=where), run, initial, overwrite)
+
+
+def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
+    """Check that the user chooses the direction to fine-tune of a model that was trained on several.
+
+    Raises:
+        UsageError: There are several, and the user names no target language.
+    """
+    data = given.get("data", {})
+    if initial.info.directions and not ("tgt" in data or data.get("corpora")):
+        directions = ", ".join(map(str, initial.info.directions))
+        raise UsageError(f"--init {initial.path}: has several directions ({directions}); choose with --src and --tgt")
 
 
 def _values_of_fine_tuning(existing_config: Config) -> Values:

@@ -17,6 +17,7 @@ from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
+from mtcli.text.language_identifier import LanguageIdentifier
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
@@ -41,13 +42,20 @@ class DirectionFigures:
     chrf: float
     tokenize: str
     pairs: int
+    other_language: float | None = None
+    """Share of the translations that are in another language of the run; None: not measured."""
 
     def __str__(self) -> str:
         tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         return (
-            f"{self.src} → {self.tgt}: loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f}, "
-            f"{counted(self.pairs, 'pair')}"
+            f"{self.src} → {self.tgt}: loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f}"
+            f"{describe_other_language(self.other_language)}, {counted(self.pairs, 'pair')}"
         )
+
+
+def describe_other_language(share: float | None) -> str:
+    """Return the share of translations in another language, for the end of a line; nothing if it is not measured."""
+    return "" if share is None else f", {100 * share:.1f}% in another language"
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ def validate(
     max_pairs: int,
     deadline: Deadline | None = None,
     directions: Sequence[Direction] = (),
+    identifier: LanguageIdentifier | None = None,
 ) -> Validation:
     """Score a model on validation pairs. It translates greedily, which is faster than the beam search of `mtcli eval`.
 
@@ -113,6 +122,7 @@ def validate(
         deadline: Stop with fewer pairs at this time; None: take all.
         directions: The direction of each pair; empty: all have that of the run. Each direction is scored as if it was
             alone, and all have the same weight.
+        identifier: Tells the languages of the run apart.
     """
     greedy = replace(Options.of(config.decode), beam_size=1)
     directions = directions or [config.data.directions[0]] * len(pairs)
@@ -137,7 +147,8 @@ def validate(
         references = [pairs[row][1] for row in rows]
         bleu, chrf = metrics.score(ours, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
         loss = nll[direction] / tokens[direction]
-        figures.append(DirectionFigures(*direction, loss, bleu.value, chrf.value, tokenize, len(rows)))
+        others = identifier.share_of_others(ours, direction.tgt) if identifier else None
+        figures.append(DirectionFigures(*direction, loss, bleu.value, chrf.value, tokenize, len(rows), others))
     # With a deadline, other validations may have fewer pairs, but all have those of the first part.
     always_there = done if deadline is None else min(FIRST_PART, done)
     sampled = sorted({0, always_there // 2, always_there - 1})
@@ -198,7 +209,8 @@ class TestScores:
     scores: list[dict[str, Any]]
     """Each with `name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature`."""
     directions: list[dict[str, Any]] = field(default_factory=list)
-    """`src`, `tgt`, `pairs` and `scores` of each direction, if there are several."""
+    """`src`, `tgt`, `pairs`, `scores` and `other_language` (see `DirectionFigures`) of each direction, if there are
+    several."""
 
     def __str__(self) -> str:
         part = f"a sample of {self.pairs:,} of " if self.pairs < self.of else ""
@@ -218,6 +230,7 @@ def score_test(
     max_pairs: int,
     deadline: Deadline | None = None,
     directions: Sequence[Direction] = (),
+    identifier: LanguageIdentifier | None = None,
 ) -> TestScores:
     """Score a model on test pairs. The scores are those of `mtcli eval --bleu --chrf --confidence`.
 
@@ -228,6 +241,7 @@ def score_test(
         max_pairs: Take at most this many pairs, a random sample.
         deadline: Stop with a smaller sample at this time; None: take all.
         directions: See `validate`.
+        identifier: See `validate`.
     """
     options = Options.of(config.decode)
     directions = directions or [config.data.directions[0]] * len(pairs)
@@ -251,7 +265,9 @@ def score_test(
             {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}
             for score in found
         ]
-        scored.append({"src": direction.src, "tgt": direction.tgt, "pairs": len(some), "scores": scores})
+        others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
+        about = {"src": direction.src, "tgt": direction.tgt, "pairs": len(some)}
+        scored.append({**about, "scores": scores, "other_language": others})
     if len(set(directions)) == 1:
         return TestScores(len(translated), len(pairs), options.beam_size, scored[0]["scores"])
     means = [mean_score(of_metric) for of_metric in zip(*(each["scores"] for each in scored), strict=True)]

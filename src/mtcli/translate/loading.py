@@ -100,6 +100,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBac
     together = PyTorchBackend(members[0], backend.tokenizer, longest_src, others=members[1:])
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
     together.bleu_tokenizer = backend.bleu_tokenizer
+    together.directions = backend.directions
     return together, defaults, languages
 
 

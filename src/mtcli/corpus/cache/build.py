@@ -107,7 +107,7 @@ def build_data(
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
     _check_each_direction(corpora, weights)
-    if None in tags:
+    if None in tags and parent is None:
         _refuse_missing_tags(corpora.name, cache, rows.total(), tokenizer)
     if parent is not None:
         _warn_of_unknown_text(corpora.name, list(samples.values()), tokenizer)
@@ -377,17 +377,15 @@ def _train_tokenizer(config: Config, training: _TrainingPairs, parent: Parent | 
     if settings.joint and corpora.directed:  # both directions have the same text
         numbers = [index for index, corpus in enumerate(corpora.directed) if not corpus.is_reversed]
 
-    def read() -> Iterator[Pair]:
+    def read() -> Iterator[NumberedPair]:
         numbered = training.read("reading for the tokenizer", Counts(), numbers=numbers)
         sampled = by_weight(numbered, _sampling_weights(training))
-        if data.variants == "on":
-            return with_capitals(sampled, corpora.directions)
-        return (pair for _, pair in sampled)
+        return with_capitals(sampled, corpora.directions) if data.variants == "on" else sampled
 
     if parent is not None and parent.choice(config) != "new":
-        return child_tokenizer(parent, config, read)
+        return child_tokenizer(parent, config, lambda: ((corpora.directions[number], pair) for number, pair in read()))
     return train_tokenizer(
-        read(),
+        (pair for _, pair in read()),
         kind=settings.type,
         vocab_size=settings.vocab_size,
         joint=settings.joint,

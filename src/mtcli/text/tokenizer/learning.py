@@ -104,7 +104,9 @@ def train_tokenizer_on_lines(
     return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required))
 
 
-def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> TrainedSide:
+def extend(
+    side: Side, lines: Iterable[str], vocab_size: int | None = None, target_languages: Sequence[str] = ()
+) -> TrainedSide:
     """Add the tokens that the text of another language needs to a vocabulary of the kind `bpe`.
 
     The text is split into the tokens of the vocabulary, after characters are added that are new, and then more
@@ -114,6 +116,7 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
         side: The vocabulary.
         lines: The text.
         vocab_size: Tokens afterwards; None: as many more as a vocabulary of the text alone has by default.
+        target_languages: Languages for which tags are added.
 
     Raises:
         UsageError: The vocabulary is of another kind, or too large.
@@ -127,9 +130,10 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
     sample = _Sample()
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    room = default_vocab_size(sample.words()) - len(RESERVED)
+    tags = [tag_token(language) for language in target_languages]
+    room = default_vocab_size(sample.words()) - len(RESERVED) if sample.lines else 0
     if vocab_size is not None:
-        room = max(vocab_size - len(side.tokens), 0)
+        room = max(vocab_size - len(side.tokens) - len(tags), 0)
     known = set(side.tokens)
     characters = [character for character in _alphabet(side.native, [sample]) if character not in known]
     added = sorted(characters[: min(room, max(MIN_ALPHABET, room // 2))])
@@ -146,7 +150,7 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
             known.add(left + right)
             tokens.append(left + right)
         merges.append([left, right])
-    return TrainedSide(build_spec(tokens, merges, whole_words=False), "the vocabulary")
+    return TrainedSide(build_spec([*tokens, *tags], merges, whole_words=False), "the vocabulary")
 
 
 FIRST_PRIVATE = 0xF0000

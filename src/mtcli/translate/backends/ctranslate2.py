@@ -106,6 +106,7 @@ class CTranslate2Backend(Backend):
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
         self.trained_with_terms = export.model.terms
         self.bleu_tokenizer = export.model.bleu_tokenizer
+        self.directions = export.model.directions
         self.max_positions = export.max_positions
         self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
         self.languages = (export.model.src, export.model.tgt)

@@ -156,6 +156,7 @@ class PyTorchBackend(Backend):
         backend = cls(model.to(device), tokenizer, info.longest_src)
         backend.trained_with_terms = info.terms
         backend.bleu_tokenizer = info.bleu_tokenizer
+        backend.directions = info.directions
         return backend, Options.of(info.decode), (info.src, info.tgt)
 
     def num_shares(self, options: Options) -> int:
