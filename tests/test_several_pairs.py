@@ -1,5 +1,6 @@
 """One model for several pairs of languages: its data, training, validation and translation."""
 
+import json
 import signal
 from collections import Counter
 from pathlib import Path
@@ -300,3 +301,46 @@ def test_a_direction_without_pairs_is_refused(files: tuple[Path, Path], tmp_path
     empty = write_tsv(tmp_path / "empty.tsv", [("a " * 300, "b")])
     with pytest.raises(DataError, match=r"empty.tsv: no pair of en → yy to train on"):
         prepared((files[0], empty), tmp_path / "run")
+
+
+def test_the_report_and_the_card_show_each_direction(trained: Path) -> None:
+    card = (trained / "README.md").read_text()
+    assert "# run: en → xx, en → yy\n" in card
+    assert "from en to xx, from en to yy" in card
+    assert "| direction | pairs | BLEU, test | chrF2, test |" in card
+    assert "| en → yy | 2 |" in card
+    assert '--to xx "A sentence."' in card
+    page = (trained / "report.html").read_text()
+    assert '<th scope="row">en → yy</th>' in page
+    assert "mean of 2 directions" in page
+    about = run("info", trained)
+    assert "en → xx, en → yy" in about.out
+    assert "--to xx" in about.out
+
+
+def test_evaluation_shows_each_direction_and_the_mean(trained: Path) -> None:
+    table = run("eval", "--model", trained, "--bleu", "--chrf", "-b", "1")
+    assert table.code == 0, table.err
+    lines = table.out.splitlines()
+    assert lines[0].split() == ["direction", "pairs", "BLEU", "chrF2"]
+    assert [line[:7] for line in lines[1:4]] == ["en → xx", "en → yy", "mean   "]
+    found = json.loads(run("eval", "--model", trained, "--chrf", "--json", "-b", "1").out)
+    scores = [each["scores"][0]["score"] for each in found["directions"]]
+    assert found["mean"]["chrF2"] == pytest.approx(sum(scores) / 2, abs=0.06)  # sacrebleu rounds them
+    one = json.loads(run("eval", "--model", trained, "--chrf", "--json", "-b", "1", "--to", "yy").out)
+    assert one["score"] == scores[1]
+    refused(run("eval", "--model", trained, "--compare", trained), 2, "--compare: for one direction", "--to")
+    refused(run("eval", "--model", trained, "--to", "zz"), 2, "--to zz: choose from xx, yy")
+    refused(run("eval", "--model", trained, "--robust"), 2, "--robust", "--to")
+
+
+def test_a_direction_is_compared_with_a_model_of_one_pair(
+    files: tuple[Path, Path], trained: Path, tmp_path: Path
+) -> None:
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    single = tmp_path / "single"
+    pairs = ("--train", files[1], "--src", "en", "--tgt", "yy")
+    assert run("train", *pairs, *sets, "--max-steps", "2", "--out", single).code == 0
+    found = run("eval", "--model", trained, "--to", "yy", "--compare", single, "-b", "1")
+    assert found.code == 0, found.err
+    assert "training data" not in found.err

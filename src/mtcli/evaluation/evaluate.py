@@ -24,7 +24,7 @@ from mtcli.storage.model_folder import run_of
 from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.language_identifier import learned_from
-from mtcli.text.languages import Direction, are_different
+from mtcli.text.languages import Direction, base
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
@@ -293,7 +293,9 @@ def directions_to_score(request: EvaluationRequest) -> list[Direction]:
     known = list(read_directions(run_of(request.model), request.split))
     if not request.to or len(known) == 1:
         return known
-    found = [direction for direction in known if not are_different(direction.tgt, request.to)]
+    found = [direction for direction in known if direction.tgt == request.to]
+    if not found:
+        found = [direction for direction in known if base(direction.tgt) and base(direction.tgt) == base(request.to)]
     if not found:
         targets = ", ".join(sorted({direction.tgt for direction in known}))
         raise UsageError(f"--to {request.to}: choose from {targets}")

@@ -22,10 +22,10 @@ from mtcli.errors import ModelError, MtcliError
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer, size
 from mtcli.runtime.files import check_regular, read_regular
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import command, counted
+from mtcli.runtime.wording import command, counted, to_option
 from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of
-from mtcli.storage.model_folder import run_of
+from mtcli.storage.model_folder import run_of, tokenizer_file
 from mtcli.storage.state import State
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance
@@ -248,7 +248,7 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
     except ValueError:
         raise ModelError(f"{where}: not a model of this version of mtcli") from None
     model = info.model
-    yield "languages", f"{info.src} → {info.tgt}"
+    yield "languages", ", ".join(map(str, info.directions)) or f"{info.src} → {info.tgt}"
     shape = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"{counted(model.num_heads, 'head')}, {model.norm}-norm, {model.positions} positions"
@@ -283,6 +283,9 @@ def _size_of(folder: Path) -> str:
 
 def _uses(folder: Path) -> Iterator[Row]:
     """Return the commands that use a model; `eval` only if there are test pairs."""
-    yield "translate", command("translate", folder, '"…"')
+    targets: list[str] = []
+    with suppress(ModelError):  # a damaged tokenizer is reported by the commands that need it
+        targets = sorted(Tokenizer.load(tokenizer_file(folder)).tags)
+    yield "translate", command("translate", folder, *to_option(targets), '"…"')
     if (run_of(folder) / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)

@@ -42,3 +42,12 @@ def aligned(rows: Sequence[Sequence[str]], *, numeric: bool = False) -> list[str
 def command(name: str, model: Path, *arguments: str) -> str:
     """Return the command `mtcli NAME --model DIR …`, quoted for a shell."""
     return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])
+
+
+def to_option(targets: Sequence[str]) -> list[str]:
+    """Return the option that chooses a target language, for a command as an example; nothing if there is one language.
+
+    Args:
+        targets: The target languages of the model.
+    """
+    return ["--to", shlex.quote(targets[0])] if len(targets) > 1 else []

@@ -10,7 +10,7 @@ from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.terminal import log_columns, one_line
-from mtcli.runtime.wording import command, counted
+from mtcli.runtime.wording import command, counted, to_option
 from mtcli.storage.state import State
 from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
@@ -130,26 +130,28 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         log.warning("%s", warning)
 
 
-def log_next(run: Path, *, test: bool) -> None:
+def log_next(run: Path, *, test: bool, targets: Sequence[str] = ()) -> None:
     """Log where the report is, and the commands that use the model.
 
     Args:
         run: The run folder.
+        targets: The target languages of the model.
         test: The run has test pairs.
     """
     log.info("report:    %s", run / "report.html")
-    log.info("translate: %s", command("translate", run, '"…"'))
+    log.info("translate: %s", command("translate", run, *to_option(targets), '"…"'))
     if test:
         log.info("score:     %s", command("eval", run))
 
 
-def log_end(run: Path, state: State, *, test: bool) -> None:
+def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ()) -> None:
     """Log that training has finished, which model is the best one, and where it is.
 
     Args:
         run: The run folder.
         state: The state at the end.
         test: The run has test pairs.
+        targets: The target languages of the model.
     """
     end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
     best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
@@ -160,7 +162,7 @@ def log_end(run: Path, state: State, *, test: bool) -> None:
         log.info("fine-tuning: %s", gain)
     criterion = f"the best model by {state.metric_name}" if state.best else "the last model"
     log.info("finished %s; %s, %s, is in %s", end, criterion, best, run)
-    log_next(run, test=test)
+    log_next(run, test=test, targets=targets)
 
 
 def _describe_gain(state: State) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mtcli.config.schema import Config, Transfer
 from mtcli.errors import UsageError
-from mtcli.text.languages import Direction, are_different
+from mtcli.text.languages import Direction, are_different, same
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.learning import extend
 from mtcli.text.tokenizer.matching import Matched, Origin, match
@@ -37,8 +37,11 @@ class Parent:
 
     def _translates(self, direction: Direction) -> bool:
         """Return True if the model translates in a direction."""
-        own = self.directions or [Direction(self.src, tgt) for tgt in (self.tgt, *self.tokenizer.tags)]
-        return any(not (are_different(src, direction.src) or are_different(tgt, direction.tgt)) for src, tgt in own)
+        if self.directions:
+            return any(same(src, direction.src) and same(tgt, direction.tgt) for src, tgt in self.directions)
+        targets = (self.tgt, *self.tokenizer.tags)
+        has_target = any(not are_different(own, direction.tgt) for own in targets)
+        return has_target and not are_different(self.src, direction.src)
 
     def choice(self, config: Config) -> Transfer:
         """Return how a child gets its tokenizer; never `auto`.
@@ -72,12 +75,12 @@ class Parent:
 
     def side_of(self, language: str) -> int | None:
         """Return the side that has a language: 0 for the source, 1 for the target, None if neither has it."""
-        sources = [direction.src for direction in self.directions] or [self.src]
-        targets = [direction.tgt for direction in self.directions] or [self.tgt, *self.tokenizer.tags]
-        for side, own in enumerate((sources, targets)):
-            if not all(are_different(each, language) for each in own):
-                return side
-        return None
+        if self.directions:
+            return next((side for side in (0, 1) if any(same(own[side], language) for own in self.directions)), None)
+        if not are_different(self.src, language):
+            return 0
+        has_target = any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
+        return 1 if has_target else None
 
     def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
         """Return the side that each side of a child resembles: that of its language, otherwise the same side.
