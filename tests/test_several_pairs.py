@@ -3,6 +3,7 @@
 import json
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from helpers.harness import outcome, refused, run, start, until, whole
+from helpers.servers import started
+from helpers.toy import SEVERAL_PAIRS, save_toy, several_toy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,14 +23,20 @@ from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.build import by_weight
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.corpus.cache.training_sources import by_temperature
-from mtcli.corpus.held_out import read_directions
+from mtcli.corpus.held_out import read_directions, write_split
 from mtcli.corpus.readers.language_guess import guess_each
+from mtcli.documents.lines import BySentence
 from mtcli.errors import DataError, UsageError
+from mtcli.exchange import argos
+from mtcli.exchange.export import export
+from mtcli.serve.app import load_app
+from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.training.request import resolve
 from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.translator import Translator
 
 XX = Direction("en", "xx")
 YY = Direction("en", "yy")
@@ -344,3 +353,149 @@ def test_a_direction_is_compared_with_a_model_of_one_pair(
     found = run("eval", "--model", trained, "--to", "yy", "--compare", single, "-b", "1")
     assert found.code == 0, found.err
     assert "training data" not in found.err
+
+
+@pytest.fixture(scope="module")
+def both_ways(files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of both directions of two pairs of languages, of a few steps."""
+    out = tmp_path_factory.mktemp("both") / "run"
+    done = run(*arguments(files, out, "--max-steps", 20, "--both-directions"))
+    assert done.code == 0, done.err
+    return out
+
+
+@pytest.fixture(scope="module")
+def toy_of_several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a model that knows its pairs of two directions."""
+    folder = tmp_path_factory.mktemp("toy") / "toy"
+    (folder / "data").mkdir(parents=True)
+    save_toy(folder, several_toy(), directions=list(SEVERAL_PAIRS))
+    write_split(folder, "test", {direction: pairs[:12] for direction, pairs in SEVERAL_PAIRS.items()})
+    return folder
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "huggingface", "argos"])
+def test_exports_translate_as_the_run_does(target: str, toy_of_several: Path, tmp_path: Path) -> None:
+    out = tmp_path / target
+    parity = export(toy_of_several, target, out)
+    assert parity is not None
+    assert parity.equal == parity.sentences == 2 * 12
+    assert parity.max_score_difference < (0.01 if target == "argos" else 1e-4)  # see test_argos
+    if target == "ctranslate2":
+        found = run("translate", "one red dog.", "--model", out, "--to", "xx", "--as-is")
+        assert found.out == "eno der god.\n"
+    if target == "argos":
+        names = ["translate-en_es-1_0", "translate-en_xx-1_0"]
+        assert sorted(path.stem for path in out.glob("*.argosmodel")) == names
+        assert all(name in run("info", out).out for name in names)
+
+
+def test_a_package_is_for_its_own_target_language(toy_of_several: Path, tmp_path: Path) -> None:
+    export(toy_of_several, "argos", tmp_path / "out")
+    translator = several_toy()
+    for target, text in (("es", "uno rojo perro."), ("xx", "eno der god.")):
+        installed = argos.install(tmp_path / "out" / f"translate-en_{target}-1_0.argosmodel", tmp_path)
+        package = Translator(argos.Installed(installed, translator.tokenizer, 64))
+        options = replace(argos.SEARCH, to=target)
+        assert [found.text for found in package.translate(["one red dog."], options, warn=False)] == [text]
+
+
+def test_a_missing_or_unknown_tag_is_an_error_that_names_the_choices(trained: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text(">>xx<< red tree.\n\nred tree.\n")
+    target = write_tsv(tmp_path / "target", [("a", "b")] * 3)
+    files = ("--src-file", source, "--tgt-file", target)
+    for command in (("translate", "-i", source), ("translate", "-i", source, "--as-is"), ("score", *files)):
+        refused(run(*command, "--model", trained), 2, "line 3: no target language", "(xx, yy)", "--to")
+        assert run(*command, "--model", trained, "--to", "yy").code == 0
+    refused(run("explain", "red tree.", "--model", trained), 2, "no target language", "(xx, yy)")
+    assert run("explain", "red tree.", "--model", trained, "--to", "yy").code == 0
+    refused(run("translate", ">>zz<< red.", "--model", trained, "--to", "xx"), 2, ">>zz<<; choose from xx, yy")
+    page = tmp_path / "page.html"
+    page.write_text("<p>Red tree. Blue <b>bird</b>.</p>\n")
+    refused(run("translate", "-i", page, "--model", trained, "-o", tmp_path / "out.html"), 2, "(xx, yy)")
+    done = run("translate", "-i", page, "--model", trained, "-o", tmp_path / "out.html", "--to", "yy")
+    assert done.code == 0, done.err
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("tree\tXTREE\n")
+    done = run("translate", "red tree.", "--model", trained, "--to", "yy", "--terms", terms)
+    assert "XTREE" in done.out
+
+
+def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> None:
+    text = "Red tree. Blue bird."
+    lines = [f">>xx<< {text}", f">>yy<< {text}"]
+    found = run("translate", *lines, "--model", trained, "--as-is")
+    assert found.out == run("translate", *lines, "--model", trained, "--to", "xx", "--as-is").out
+    backend, options, languages = PyTorchBackend.load(trained, torch.device("cpu"))
+    translator = BySentence(Translator(backend), *languages)
+    searched: list[list[str]] = []
+
+    def search(sources, options):  # type: ignore[no-untyped-def]
+        searched.append([backend.tokenizer.src_tokens(source.ids[:1])[0] for source in sources])
+        return type(backend).search(backend, sources, options)
+
+    backend.search = search  # type: ignore[method-assign]
+    list(translator.translate(lines, replace(options, to="")))
+    assert {tag for tags in searched for tag in tags} == {">>xx<<", ">>yy<<"}
+
+
+def test_the_server_has_each_direction(both_ways: Path) -> None:
+    app, pairs = load_app([both_ways], "cpu", RequestLimits(), None)
+    assert pairs == [("en", "xx, yy"), ("xx", "en"), ("yy", "en")]
+    with started(app) as site:
+        languages = {each["code"]: each["targets"] for each in site.send("/languages")[1]}
+        assert languages == {"en": ["xx", "yy"], "xx": ["en"], "yy": ["en"]}
+
+        def answer(text: str, source: str, target: str) -> tuple[int, dict[str, str]]:
+            return site.json("/translate", q=text, source=source, target=target)[:2]
+
+        backend, options, _ = PyTorchBackend.load(both_ways, torch.device("cpu"))
+        for source, target in (("en", "xx"), ("en", "yy"), ("xx", "en")):
+            options = replace(options, to=target, repair=True)
+            found = list(BySentence(Translator(backend), source, target).translate(["red tree."], options, warn=False))
+            assert answer("red tree.", source, target) == (200, {"translatedText": found[0].text})
+        assert answer("red tree.", "xx", "yy")[0] == 400
+        assert '"targets": ["xx", "yy"]' in site.send("/")[1]
+
+
+def test_one_direction_is_fine_tuned(files: tuple[Path, Path], trained: Path, tmp_path: Path) -> None:
+    sets = ("--set", "train.engine=false", "--set", "train.average=1", "--max-steps", "2")
+    more = write_tsv(tmp_path / "more.tsv", yy_pairs(60, seed=9))
+    refused(
+        run("train", "--init", trained, "--train", more, "--out", tmp_path / "x"),
+        2, "has several directions (en → xx, en → yy)", "--tgt",
+    )  # fmt: skip
+    done = run("train", "--init", trained, "--train", more, "--tgt", "yy", *sets, "--out", tmp_path / "tuned")
+    assert done.code == 0, done.err
+    _, _, tokenizer = load_model(tmp_path / "tuned")
+    assert tokenizer.digest() == load_model(trained)[2].digest()
+    data = prepare(load(tmp_path / "tuned" / "config.toml"), tmp_path / "tuned")
+    assert {int(data.train[row][0][0]) for row in range(len(data.train))} == {tokenizer.tags["yy"]}
+    resumed = run(
+        "train", "--train", more, *sets, "--max-steps", "3", "--src", "en", "--tgt", "yy", "--out", tmp_path / "tuned"
+    )
+    assert resumed.code == 0, resumed.err
+    assert run("eval", "--model", tmp_path / "tuned", "-b", "1").out.startswith("BLEU = ")
+
+
+def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: Path) -> None:
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    parent = tmp_path / "parent"
+    assert run("train", files[0], "--src", "en", "--tgt", "gn", *sets, "--max-steps", "2", "--out", parent).code == 0
+    pairs = ("--train", files[0], "--tgt", "gn", "--train", files[1], "--tgt", "nah", "--src", "en")
+    quick = ("--set", "train.engine=false", "--max-steps", "2", "--set", "data.variants=off")
+    done = run("train", "--init", parent, *pairs, *quick, "--out", tmp_path / "child")
+    assert done.code == 0, done.err
+    _, info, tokenizer = load_model(tmp_path / "child")
+    assert set(tokenizer.tags) == {"gn", "nah"}
+    old = load_model(parent)[2]
+    assert tokenizer.src_vocabulary[: old.src_size] == old.src_vocabulary
+    assert info.directions == (Direction("en", "gn"), Direction("en", "nah"))
+
+
+def test_recipes_refuse_several_pairs(files: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("gn", "nah"):
+        write_tsv(tmp_path / f"es-{name}.tsv", toy_pairs(30))
+    pairs = ("--train", tmp_path / "es-gn.tsv", "--train", tmp_path / "es-nah.tsv", "--src", "es")
+    refused(run("improve", *pairs, "--tgt", "gn", "--set", "data.both_directions=true"), 2, "of one pair of languages")

@@ -134,8 +134,8 @@ def serve(
     app, pairs = load_app(models, device, request_limits, api_key, own_host, engine)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
-    if len(pairs) > 1:
-        print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
+    if len(models) > 1:
+        print(f"{len(models)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
 

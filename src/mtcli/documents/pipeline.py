@@ -138,8 +138,15 @@ def _divide(segments: Iterable[Inline], translator: Translator, src: str, recase
     texts = [text_of(segment) for segment in whole]
     ids = translator.tokenizer.encode_src(texts)
     num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
+    tags = set(translator.tokenizer.tags.values())
     with needs_packages():
-        sentences = [_sentences(segment, num_tokens, translator.longest_src, src) for segment in whole]
+        sentences = [
+            # A tag is for the whole text: the second sentence would have none.
+            ([_SpacedSentence("", segment, "")], False)
+            if row and row[0] in tags
+            else _sentences(segment, num_tokens, translator.longest_src, src)
+            for segment, row in zip(whole, ids, strict=True)
+        ]
     asked = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
     return _Divided(whole, sentences, asked, ids)
 

@@ -447,7 +447,7 @@ def _load(
         options = replace(options, length_penalty=request.length_penalty)
     if request.no_repeat_ngram is not None:
         options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
-    tag = request.to or _language_with_tag(translator.tokenizer, to)
+    tag = request.to or (to if translator.tokenizer.has_tag(to) else "")
     if tag and translator.tokenizer.tags:
         options = replace(options, to=tag)
         tgt = tag
@@ -463,15 +463,6 @@ def _load(
         return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
 
     return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer, options.to)
-
-
-def _language_with_tag(tokenizer: Tokenizer, language: str) -> str:
-    """Return a language if a model has a tag for it, otherwise an empty text: its lines must have tags."""
-    try:
-        tokenizer.tag_of(language)
-    except UsageError:
-        return ""
-    return language
 
 
 def _check_target(language: str, *translators: _System | None) -> None:

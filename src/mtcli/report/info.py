@@ -202,7 +202,8 @@ def _exported(folder: Path, about: Json) -> Iterator[Row]:
         if isinstance(about.get("tokenizer_pairs"), int):
             yield "tokenizer", f"SentencePiece, equal to that of the run on {about['tokenizer_pairs']:,} held-out pairs"
         packages = sorted(path.name for path in folder.glob("*.argosmodel"))
-        yield "use", f"argostranslate.package.install_from_path({str(folder / (packages or ['missing'])[0])!r})"
+        for package in packages or ["missing"]:
+            yield "use", f"argostranslate.package.install_from_path({str(folder / package)!r})"
     else:
         use = f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), and AutoTokenizer in the same way"
         yield "use", use

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -99,7 +100,7 @@ def load_app(
         engine: See `loading.load`.
 
     Returns:
-        The application, and the codes of source and target of each model.
+        The application, and the code of the source and those of the targets of each model.
 
     Raises:
         ModelError: A folder has no usable model.
@@ -108,10 +109,9 @@ def load_app(
     models = []
     for folder in folders:
         translator, options, languages = load(folder, device, engine)
-        targets = tuple(sorted(translator.tokenizer.tags))
-        shown = page_data(folder, languages, targets, public=api_key is None)
-        models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
-    return create_app(models, limits, api_key, host=host), [model.languages for model in models]
+        show = partial(page_data, folder, public=api_key is None)
+        models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
+    return create_app(models, limits, api_key, host=host), [(model.src, ", ".join(model.targets)) for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
@@ -162,7 +162,7 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
         batchers = [model.batcher for model in models.models]
         if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
-        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
+        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in set(batchers))}
 
     @router.post("/detect")
     async def detect(request: Request) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The models of a server, and which of them a request uses."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from starlette.exceptions import HTTPException
@@ -11,6 +11,7 @@ from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import Guess, LanguageIdentifier
+from mtcli.text.languages import Direction
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -29,7 +30,40 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
+    own_targets: tuple[str, ...] = ()
+    """The target languages of this source language; empty: all that the model has tags for."""
+    partner: "ServedModel | None" = None
+    """The same model with another source language, whose queue this one uses."""
     batcher: Batcher = field(init=False)
+
+    @classmethod
+    def all_of(
+        cls,
+        translator: Translator,
+        options: Options,
+        languages: tuple[str, str],
+        show: Callable[[Direction, tuple[str, ...]], PageData],
+    ) -> "list[ServedModel]":
+        """Return a model once for each of its source languages.
+
+        Args:
+            translator: The model.
+            options: See `ServedModel`.
+            languages: Its source and target language, of several the first ones.
+            show: Returns what the page shows of a source language and its target languages.
+        """
+        directions = translator.backend.directions or (Direction(*languages),)
+        targets: dict[str, list[str]] = {}
+        for src, tgt in directions:
+            targets.setdefault(src, []).append(tgt)
+        found: list[ServedModel] = []
+        for src, of_source in targets.items():
+            first = Direction(src, of_source[0])
+            tags = tuple(of_source) if translator.backend.directions else tuple(sorted(translator.tokenizer.tags))
+            own_targets = tags if translator.tokenizer.tags else ()
+            page = show(first, own_targets)
+            found.append(cls(translator, options, first, page, own_targets, found[0] if found else None))
+        return found
 
     @property
     def src(self) -> str:
@@ -39,7 +73,7 @@ class ServedModel:
     @property
     def tags(self) -> list[str]:
         """The target languages of a multilingual model; empty for other models."""
-        return sorted(self.translator.tokenizer.tags)
+        return list(self.own_targets) or sorted(self.translator.tokenizer.tags)
 
     @property
     def shown(self) -> PageData:
@@ -53,17 +87,18 @@ class ServedModel:
 
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
-        self.batcher = Batcher(self.translator, max_waiting)
+        self.batcher = self.partner.batcher if self.partner else Batcher(self.translator, max_waiting)
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
         if not self.tags or not target:
             return target in (*self.targets, "")
+        tokenizer = self.translator.tokenizer
         try:
-            self.translator.tokenizer.tag_of(target)
+            tag = tokenizer.tag_of(target)
         except UsageError:
             return False
-        return True
+        return tag in {tokenizer.tag_of(own) for own in self.tags}
 
     def target_of(self, target: str) -> str:
         """Return the code of the target language of a request."""

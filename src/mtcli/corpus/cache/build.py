@@ -435,10 +435,7 @@ def _tags(corpora: _Corpora, tokenizer: Tokenizer) -> list[int | None]:
         return []
     tags: list[int | None] = []
     for target in targets:
-        try:
-            tags.append(tokenizer.tag_of(target) if tokenizer.tags else None)
-        except UsageError:
-            tags.append(None)
+        tags.append(tokenizer.tag_of(target) if tokenizer.has_tag(target) else None)
         if has_several and tags[-1] is None:
             choices = f"only for {', '.join(sorted(tokenizer.tags))}" if tokenizer.tags else "for none"
             raise UsageError(

@@ -186,18 +186,23 @@ class Tokenizer:
             raise UsageError(f"--to {language}: choose from {', '.join(sorted(self.tags))}")
         return self.tags[same[0]]
 
+    def has_tag(self, language: str) -> bool:
+        """Return True if the model has a tag for a target language, see `tag_of`."""
+        try:
+            self.tag_of(language)
+        except UsageError:
+            return False
+        return True
+
     def with_tag(self, text: str, language: str) -> str:
-        """Return a source with the tag of a target language, if the model has tags and the text begins with none.
+        """Return a source with the tag of a target language, if the model has one and the text begins with none.
 
         Args:
             text: The source.
             language: See `tag_of`.
-
-        Raises:
-            UsageError: The model has tags, but none for this language.
         """
         match = LANGUAGE_TAG.match(text)
-        if not self.tags or (match is not None and match[1] in self.tags):
+        if (match is not None and match[1] in self.tags) or not self.has_tag(language):
             return text
         return f"{self.src_vocabulary[self.tag_of(language)]} {text}"
 
