@@ -28,7 +28,7 @@ MODULES = {
     ".xliff": "xliff",
     ".xlf": "xliff",
     ".tmx": "tmx",
-    ".docx": "docx",
+    ".docx": "office",
     ".json": "json_strings",
     ".md": "markdown",
     ".markdown": "markdown",
