@@ -118,6 +118,23 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
 
 
+def test_greedy_repairs_without_pytorch(trained: Path) -> None:
+    """A token that would repeat an n-gram is never the next one, with either library."""
+    engine, options, _ = load(trained, "cpu", "auto")
+    pytorch, _, _ = load(trained, "cpu", "torch")
+    lines = [" ".join(SOURCES[first : first + 3]) for first in range(20)]  # longer than any pair of the training
+    repaired = replace(options, beam_size=1, scores=True, repair=True)
+    found = list(engine.translate(lines, repaired, warn=False))
+    expected = list(pytorch.translate(lines, repaired, warn=False))
+    assert isinstance(engine.backend, RunEngine)
+    assert engine.backend.pytorch is None
+    assert [one.text for one in found] == [one.text for one in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.candidates[0].score == pytest.approx(theirs.candidates[0].score, abs=1e-4)
+    plain = engine.translate(lines, replace(repaired, repair=False), warn=False)
+    assert [one.text for one in plain] != [one.text for one in found], "the test needs a repetition"
+
+
 def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytorch, options, _ = load(trained, "cpu", "torch")
     aligned = replace(options, alignments=True)
