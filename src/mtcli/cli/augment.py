@@ -23,7 +23,7 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.recipes.augment.synthesis import Method, Models, Synthesis
+    from mtcli.recipes.augment import Method, Models, Synthesis
 
 EXAMPLES = (
     "mtcli augment --model runs/deen -i mono.de -o synthetic.tsv",
@@ -127,8 +127,8 @@ def augment(
     if beam_size is not None and method == "sample":
         raise UsageError("--beam-size: not with --method sample")
 
-    from mtcli.recipes.augment.output import PairOutput
-    from mtcli.recipes.augment.synthesis import Synthesis, augment
+    from mtcli.recipes.augment import Synthesis, augment
+    from mtcli.recipes.augment_output import PairOutput
     from mtcli.runtime.outputs import check_outputs
     from mtcli.translate.backends.exported import provenance
 
@@ -159,7 +159,7 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
     """
     from dataclasses import replace
 
-    from mtcli.recipes.augment.synthesis import Models
+    from mtcli.recipes.augment import Models
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.loading import load_ensemble

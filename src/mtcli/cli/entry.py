@@ -78,7 +78,7 @@ def _fail(message: str, code: int, error: BaseException) -> NoReturn:
     if len(message) > MAX_MESSAGE:
         half = MAX_MESSAGE // 2
         message = f"{message[:half]} … {message[-half:]}"
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
 
     print(f"mtcli: {printable(message)}", file=sys.stderr)
     sys.exit(code)

@@ -78,7 +78,7 @@ def open_streams() -> None:
 
 def note(text: str) -> None:
     """Print a line for people on standard error. Control characters in it are escaped."""
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
 
     print(printable(text), file=sys.stderr)
 

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation, Step, Vote
 from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import counted, printable
 from mtcli.search.length import penalty_formula
 
 DEFAULT_WIDTH = 100

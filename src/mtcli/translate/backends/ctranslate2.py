@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.runtime import torchrun
-from mtcli.runtime.cores import usable_cores
-from mtcli.runtime.prefetch import prefetch_map
+from mtcli.runtime.cores import prefetch_map, usable_cores
 from mtcli.search.length import length_penalty
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError
-from mtcli.recipes.augment.output import PairOutput, Record, State, unfinished_output, write_pairs
+from mtcli.recipes.augment_output import PairOutput, Record, State, unfinished_output, write_pairs
 from mtcli.recipes.monolingual import (
     BLANK,
     DUPLICATE,
