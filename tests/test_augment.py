@@ -18,8 +18,16 @@ from hypothesis import strategies as st
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.exchange.export import export
-from mtcli.recipes.augment import MAX_MOVE, Models, Report, Synthesis, augment, dual_score, with_noise
-from mtcli.recipes.augment_output import RECORDS, STATE, PairOutput, State, Unfinished, unfinished_output, write_pairs
+from mtcli.recipes.augment import MAX_MOVE, AugmentModels, AugmentReport, Synthesis, augment, dual_score, with_noise
+from mtcli.recipes.augment_output import (
+    RECORDS,
+    STATE,
+    AugmentState,
+    PairOutput,
+    Unfinished,
+    unfinished_output,
+    write_pairs,
+)
 from mtcli.recipes.monolingual import has_wrong_script, is_in_other_language, main_script, problem_of
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
@@ -38,11 +46,11 @@ def text_file(folder: Path, lines: list[str]) -> Path:
     return path
 
 
-def toy_models(scorer: PyTorchBackend | None = None) -> Models:
-    return Models(toy(), OPTIONS, ("en", "es"), scorer=scorer)
+def toy_models(scorer: PyTorchBackend | None = None) -> AugmentModels:
+    return AugmentModels(toy(), OPTIONS, ("en", "es"), scorer=scorer)
 
 
-def run(path: Path, output: Path, wanted: Synthesis, models: Models | None = None) -> Report:
+def run(path: Path, output: Path, wanted: Synthesis, models: AugmentModels | None = None) -> AugmentReport:
     models = models or toy_models()
     src, tgt = models.languages if wanted.forward else models.languages[::-1]
     return augment(path, PairOutput(output, src, tgt), models, wanted, {"options": str(wanted)})
@@ -170,7 +178,7 @@ def test_text_that_is_not_utf8_is_reported_before_it_is_translated(
 
 
 def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> None:
-    Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).append([{"a": 1}], State(lines=1))
+    Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).append([{"a": 1}], AugmentState(lines=1))
     with pytest.raises(UsageError, match="differs in --seed"):
         Unfinished(tmp_path, {"--seed": 2, "--input": "a"})
     assert Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).state.lines == 1
@@ -187,7 +195,7 @@ def test_records_are_on_disk_before_the_state_that_counts_them(tmp_path: Path, m
 
     unfinished = Unfinished(tmp_path, {})
     monkeypatch.setattr(os, "fsync", fsync)
-    unfinished.append([{"a": 1}], State(lines=1))
+    unfinished.append([{"a": 1}], AugmentState(lines=1))
     assert synced[0] == (RECORDS, unfinished.state.bytes)
     assert STATE in synced[1][0]
 
@@ -225,7 +233,7 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(StorageError, match="--force"):
         Unfinished(tmp_path, {})
-    assert Unfinished(tmp_path, {}, force=True).state == State()
+    assert Unfinished(tmp_path, {}, force=True).state == AugmentState()
 
 
 def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:
@@ -445,10 +453,10 @@ def test_a_full_disk_is_reported_and_the_records_before_it_count(
 
     def write_to_a_full_disk() -> None:
         with unfinished_output(output, {}) as unfinished:
-            unfinished.append([{"score": 1.0}], State(lines=1))
+            unfinished.append([{"score": 1.0}], AugmentState(lines=1))
             unfinished.close()
             monkeypatch.setattr(unfinished, "_file", io.BufferedWriter(io.FileIO("/dev/full", "w")))
-            unfinished.append([{"score": 2.0}], State(lines=2))
+            unfinished.append([{"score": 2.0}], AugmentState(lines=2))
 
     with pytest.raises(StorageError, match=r"No space left on device; free some space and run the same command again"):
         write_to_a_full_disk()

@@ -23,7 +23,7 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.recipes.augment import Method, Models, Synthesis
+    from mtcli.recipes.augment import AugmentModels, Method, Synthesis
 
 EXAMPLES = (
     "mtcli augment --model runs/deen -i mono.de -o synthetic.tsv",
@@ -150,7 +150,7 @@ def augment(
         note(line)
 
 
-def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "Models":
+def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "AugmentModels":
     """Load the models.
 
     Raises:
@@ -159,7 +159,7 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
     """
     from dataclasses import replace
 
-    from mtcli.recipes.augment import Models
+    from mtcli.recipes.augment import AugmentModels
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.loading import load_ensemble
@@ -173,7 +173,7 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
                 f"--reverse {reverse}: translates {other[0]} → {other[1]}; this needs a model of "
                 f"{languages[1]} → {languages[0]}"
             )
-    return Models(translator, replace(options, **given), languages, scorer)
+    return AugmentModels(translator, replace(options, **given), languages, scorer)
 
 
 def _identity(

@@ -52,7 +52,7 @@ LANGUAGE_SAMPLE = 20_000
 
 
 @dataclass(frozen=True)
-class Splits:
+class CorpusSplits:
     """Which pairs of the training corpora are held out."""
 
     held_out: HeldOut
@@ -85,7 +85,7 @@ class Splits:
                         yield pair
 
 
-def choose_splits(data: DataConfig) -> Splits:
+def choose_splits(data: DataConfig) -> CorpusSplits:
     """Choose the held-out pairs for validation and test, unless files name them.
 
     As in `mtcli train`, synthetic pairs are chosen only if there are no others: a score on them says little about text
@@ -109,7 +109,7 @@ def choose_splits(data: DataConfig) -> Splits:
     held_out = choose_held_out(pairs, valid, test, data.split_seed)
     if data.valid is None and held_out.n_valid == 0:
         raise DataError(f"{n_own:,} pairs are too few to hold out validation pairs; name some with --valid")
-    return Splits(held_out, can_hold_out)
+    return CorpusSplits(held_out, can_hold_out)
 
 
 def training_pairs(data: DataConfig) -> Iterator[Pair]:
