@@ -30,7 +30,6 @@ def main() -> None:
         try:
             show_log()
             process.check_current_folder()
-            process.check_completion()
             app(prog_name="mtcli")  # also for `python -m mtcli`
         finally:
             sys.stdout.flush()  # so that a full disk is reported below
