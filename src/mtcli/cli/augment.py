@@ -23,7 +23,7 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.recipes.augment import AugmentModels, Method, Synthesis
+    from mtcli.recipes.augment import AugmentModels, Synthesis, SynthesisMethod
 
 EXAMPLES = (
     "mtcli augment --model runs/deen -i mono.de -o synthetic.tsv",
@@ -134,7 +134,7 @@ def augment(
 
     check_monolingual({"--input": input_})
     folders = model or [LATEST]
-    synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, 1 if seed is None else seed)
+    synthesis = Synthesis(cast("SynthesisMethod", method), forward, tag, n_best, keep, 1 if seed is None else seed)
     search = {"beam_size": beam_size, "top_k": top_k}
     given = {name: value for name, value in search.items() if value is not None}
     PairOutput(output, "", "").check()

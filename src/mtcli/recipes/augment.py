@@ -43,7 +43,7 @@ from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
 
 log = logging.getLogger(__name__)
 
-Method = Literal["beam", "sample", "noise"]
+SynthesisMethod = Literal["beam", "sample", "noise"]
 
 LOW_SCORE = "low score"
 
@@ -61,7 +61,7 @@ _UNIT = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\S)+")
 class Synthesis:
     """What `augment` makes of a monolingual text."""
 
-    method: Method = "beam"
+    method: SynthesisMethod = "beam"
     """The synthetic side is the best of a beam search, a sample, or the best of a beam search with noise."""
     forward: bool = False
     """The synthetic side is the target (forward translation); otherwise it is the source (back-translation)."""

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
-from mtcli.text.lines import LINE_BYTES, LINE_LIMIT
+from mtcli.text.lines import LINE_BYTES, LINE_LIMIT, Pair
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -27,8 +27,6 @@ SAMPLE_CHARACTERS = 1_000_000
 
 SEPARATOR_LINE = re.compile("sep=[,;\t]?", re.IGNORECASE)
 """A first line with which spreadsheets name the separator of the lines that follow."""
-
-Pair = tuple[str, str]
 
 HEADER_WORDS = 3
 """Words of a cell that may be the title of a column."""

@@ -45,7 +45,7 @@ HELD_OUT = "held-out sentence"
 
 log = logging.getLogger(__name__)
 
-Split = Literal["valid", "test"]
+HeldOutSplit = Literal["valid", "test"]
 
 LANGUAGE_SAMPLE = 20_000
 """Sentences of the pairs, and lines of a text, whose languages are compared."""
@@ -271,7 +271,10 @@ class Material:
             pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
             kept = splits.training_pairs(corpus, pairs, counts)
             sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
-        held_out_files: tuple[tuple[Split, str | None], ...] = (("valid", self.data.valid), ("test", self.data.test))
+        held_out_files: tuple[tuple[HeldOutSplit, str | None], ...] = (
+            ("valid", self.data.valid),
+            ("test", self.data.test),
+        )
         for name, given in held_out_files:
             if given is not None:
                 held_out = corpus_pairs(given, self.data, counts)
@@ -509,7 +512,7 @@ def check_material(request: ImproveRequest) -> int:
     return num_valid
 
 
-def _check_held_out(data: DataConfig, name: Split, number: int) -> None:
+def _check_held_out(data: DataConfig, name: HeldOutSplit, number: int) -> None:
     """Check that there are validation or test pairs.
 
     Raises:
