@@ -18,7 +18,6 @@ from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES, base, known, same
 from mtcli.text.lines import LINE_BYTES, LINE_LIMIT, Pair
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-
 SAMPLE_LINES = 100
 """Lines at the start of a file that decide what separates its columns."""
 

@@ -40,7 +40,6 @@ MIN_VALIDATION_PAIRS = 100
 """Validation pairs that are held out if the corpus has ten times as many: models are compared by them."""
 
 REPEATED = "repeated or real pair"
-
 HELD_OUT = "held-out sentence"
 
 log = logging.getLogger(__name__)
