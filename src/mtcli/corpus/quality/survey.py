@@ -30,7 +30,7 @@ BATCH_PAIRS = 4096
 """Pairs that are looked at together, so that a tokenizer encodes many lines per call."""
 
 Bits = npt.NDArray[np.uint32]
-Hashes = npt.NDArray[np.int64]
+SourceHashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 EXAMPLES = 3
@@ -232,7 +232,11 @@ class _Encoder:
 
 
 def _compare_pairs(
-    found: Bits, pair_hashes: Hashes, source_hashes: Hashes, script_pairs: npt.NDArray[np.uint16], scripts: list[Pair]
+    found: Bits,
+    pair_hashes: SourceHashes,
+    source_hashes: SourceHashes,
+    script_pairs: npt.NDArray[np.uint16],
+    scripts: list[Pair],
 ) -> Pair:
     """Add the bits that depend on other pairs to `found`, and return the usual script of each side.
 
@@ -255,7 +259,7 @@ def _compare_pairs(
     return usual
 
 
-def _repeats(values: Hashes) -> tuple[Flags, Flags]:
+def _repeats(values: SourceHashes) -> tuple[Flags, Flags]:
     """Return for each value if it occurs before, and if it occurs again later."""
     order = np.argsort(values, kind="stable")
     same = values[order[1:]] == values[order[:-1]]
