@@ -45,12 +45,20 @@ class ArchiveDocument:
         content: The file.
         entries: The files in it.
         parts: The files with text, by the names of their entries.
+        edited: The new content of other files if there is any translation, by their names.
     """
 
-    def __init__(self, content: bytes, entries: Sequence[Entry], parts: Mapping[str, Document]):
+    def __init__(
+        self,
+        content: bytes,
+        entries: Sequence[Entry],
+        parts: Mapping[str, Document],
+        edited: Mapping[str, bytes] | None = None,
+    ):
         self._content = content
         self._entries = entries
         self._parts = parts
+        self._edited = edited or {}
 
     @property
     def segments(self) -> Sequence[Inline]:
@@ -61,9 +69,11 @@ class ArchiveDocument:
         """Return the document; if nothing has changed, the file itself."""
         remaining = iter(translations)
         written = {name: part.write(list(islice(remaining, len(part.segments)))) for name, part in self._parts.items()}
+        if all(written.get(entry.name, entry.content) == entry.content for entry in self._entries):
+            return self._content
+        written |= self._edited
         entries = [Entry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
-        changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
-        return write_archive(entries, read_comment(self._content)) if changed else self._content
+        return write_archive(entries, read_comment(self._content))
 
 
 def read_archive(content: bytes, name: str) -> list[Entry]:

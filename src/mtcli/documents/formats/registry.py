@@ -29,6 +29,8 @@ MODULES = {
     ".xlf": "xliff",
     ".tmx": "tmx",
     ".docx": "office",
+    ".pptx": "office",
+    ".xlsx": "office",
     ".json": "json_strings",
     ".md": "markdown",
     ".markdown": "markdown",
