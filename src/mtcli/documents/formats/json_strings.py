@@ -48,10 +48,10 @@ _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+\}"
 _PARTS = re.compile(
     r"(?P<break>(?:\\[nrtf]|\\u(?:000[9-dA-D]|2028|2029))+| \| )|\\(?:u[0-9A-Fa-f]{4}|.)|"
     rf"(?P<word>(?=\{{[\w\s]*,){_BRACES}|"
-    r"\$t\([^()\\]*\)|@(?:\.\w+)?:(?:\([^()\\]*\)|[A-Za-z_][\w-]*(?:\.[\w-]+)*))|"
+    r"\$t\([^()\\]*\)|\[%key:[^%\[\]\\]*%\]|@(?:\.\w+)?:(?:\([^()\\]*\)|[A-Za-z_][\w-]*(?:\.[\w-]+)*))|"
     rf"{_BRACES}"
 )
-"""Line breaks and separators of plural forms of Vue I18n; messages of ICU and links to other texts; placeholders."""
+"""Line breaks and separators of plural forms of Vue I18n; messages of ICU and links to texts; placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
