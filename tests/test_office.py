@@ -22,7 +22,7 @@ from helpers.sample_documents import (
     workbook,
 )
 
-from mtcli.documents.formats import archive, office
+from mtcli.documents.formats import archive
 from mtcli.documents.formats.office import read
 from mtcli.documents.formats.registry import read_document
 from mtcli.documents.pipeline import translate_bytes
@@ -219,7 +219,7 @@ def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "PART_BYTES", 1000)
+    monkeypatch.setattr(archive, "PART_BYTES", 1000)
     with pytest.raises(DataError, match=r"word/document\.xml: larger than .* split the document"):
         read(packed(f"<w:p>{run('one' * 300)}</w:p>"), OPTIONS)
 

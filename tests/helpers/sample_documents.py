@@ -96,6 +96,19 @@ def workbook(strings: str, sheet: str = "", extra: Mapping[str, str] | None = No
     )
 
 
+_ODF = "urn:oasis:names:tc:opendocument:xmlns"
+ODT_TYPE = "application/vnd.oasis.opendocument.text"
+
+
+def text_document(paragraphs: str, styles: str = "", extra: Mapping[str, str] | None = None) -> bytes:
+    """Return a text document of OpenDocument, with automatic styles."""
+    root = f'<o:document-content xmlns:o="{_ODF}:office:1.0" xmlns:text="{_ODF}:text:1.0" xmlns:d="{_ODF}:drawing:1.0">'
+    content = (
+        f"{root}<o:automatic-styles>{styles}</o:automatic-styles><o:body>{paragraphs}</o:body></o:document-content>"
+    )
+    return archive_of({"mimetype": ODT_TYPE, "content.xml": content, **(extra or {})}, stored=["mimetype"])
+
+
 WRAPPED = """  The quick brown fox jumps over the lazy dog
   because it can, and the dog does not mind
   that.
@@ -277,6 +290,12 @@ CELLS = (
     '<t>six</t></is></c><c r="D1" t="str"><f>IF(B1&gt;0,"Yes","No")</f><v>Yes</v></c></row></sheetData>'
     '<headerFooter><oddHeader>&amp;LLeft&amp;C&amp;"Arial,Bold"&amp;12Page &amp;P of it</oddHeader></headerFooter>'
 )
+ODT = (
+    '<text:h text:level="1">One <text:span text:style-name="T1">two</text:span></text:h>'
+    "<text:p><text:s/> three<text:tab/>"
+    '<text:a href="x">four</text:a><text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>five'
+    "</text:p></text:note-body></text:note> <text:page-number>7</text:page-number></text:p>"
+)
 WITH_MARKUP = {
     "a.html": HTML.encode(),
     "a.md": MARKDOWN.encode(),
@@ -284,6 +303,7 @@ WITH_MARKUP = {
     "b.xliff": XLIFF2.encode(),
     "a.tmx": TMX.encode(),
     "a.docx": packed(f"<w:p>{DOCX_LINK}{DOCX_FIELD}</w:p>"),
+    "a.odt": text_document(ODT),
     "a.pptx": presentation(SLIDE),
     "a.xlsx": workbook(STRINGS, CELLS),
 }

@@ -11,8 +11,8 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, iterate_elements, read_xml
-from mtcli.documents.formats.archive import Entry
+from mtcli.corpus.readers.safe_xml import Element, iterate_elements
+from mtcli.documents.formats.archive import Entry, read_part
 from mtcli.documents.formats.items import divided_items, has_letters, make_span
 from mtcli.documents.formats.office_runs import EXCEL, MARKUP, escape_text, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import Edit, Span, render_with, with_edits
@@ -176,7 +176,7 @@ def _named_in(entry: Entry, kind: str, name: str) -> Iterator[str]:
     """Yield the texts that a part names."""
     inner_name = f"{name}: {entry.name}"
     if _WITH_NAMES.search(kind):
-        root = read_xml(decode_xml(entry.content, inner_name)[0], inner_name)
+        _, _, root = read_part(entry, name)
         for group in root.elements("tableColumns", "cacheFields"):
             for column in group.elements("tableColumn", "cacheField"):
                 yield _ESCAPED.sub(" ", column.attributes.get("name", ""))
@@ -217,8 +217,7 @@ def recalculation(entries: Sequence[Entry], types: Mapping[str, str], name: str)
     if not any(is_sheet(types.get(entry.name, "")) and _TEXT_RESULT.search(entry.content) for entry in entries):
         return {}
     main = next(entry for entry in entries if is_workbook_part(types.get(entry.name, "")))
-    text, encoding = decode_xml(main.content, f"{name}: {main.name}")
-    root = read_xml(text, f"{name}: {main.name}")
+    text, encoding, root = read_part(main, name)
     prefix = tag_name(text, root).removesuffix(root.name)
     existing = next(root.elements("calcPr"), None)
     if existing:

@@ -42,6 +42,8 @@ class Item:
     """Markup to write with a translation, if that of the file refers to the text of the source."""
     has_spans: bool = False
     """Markup with text such as an attribute, which may be a span of its own."""
+    is_dropped: bool = False
+    """Markup that a paragraph loses if it changes."""
 
 
 def text_items(text: str, start: int, end: int) -> Iterator[Item]:
@@ -165,6 +167,8 @@ def make_span(text: str, items: Sequence[Item], render: Render) -> Span | None:
     places: list[tuple[str, int, int]] = []
     equal_tags: dict[Tag, Tag] = {}
     for item in kept:
+        if item.is_dropped:
+            continue
         if item.kind == "text":
             parts.append(item.text)
             continue

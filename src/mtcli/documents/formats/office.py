@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
-from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive
+from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, paragraph_span, plain_spans
@@ -33,8 +33,6 @@ PARTS = re.compile(
     r"(?:drawing|drawingml\.(?:chart|chartshapes|diagramData|diagramDrawing))\+xml"
 )
 """Parts with text, by the ends of their content types."""
-PART_BYTES = 64 * 2**20
-"""Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
 _PATTERN = re.compile(r"\.(?:slideLayout|slideMaster)\+xml")
 """Parts from which slides are made. Slides show their text, except that of placeholders, which slides fill."""
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0"
@@ -60,7 +58,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     parts: dict[str, Document] = {}
     for entry in entries:
         if _has_text(entry, types):
-            text, encoding, root = _parsed(entry, name)
+            text, encoding, root = read_part(entry, name)
             spans = list(_spans(text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None))
             parts[entry.name] = SlotDocument(EncodedText(text, encoding), spans)
     named.warn(name)
@@ -76,7 +74,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
     for entry in entries:
         digest.add(entry.name)
         if _has_text(entry, types) or excel.is_workbook_part(types.get(entry.name, "")):
-            _, _, root = _parsed(entry, options.name)
+            _, _, root = read_part(entry, options.name)
             digest.add(_structure(root, None))
         else:
             digest.add(entry.content)
@@ -99,7 +97,7 @@ def _content_types(entries: Sequence[Entry], name: str) -> Mapping[str, str]:
     if found is None:
         kind, _ = KINDS[_suffix(name)]
         raise DataError(f"{name}: not {_article(kind)}: its archive has no {CONTENT_TYPES}")
-    _, _, root = _parsed(found, name)
+    _, _, root = read_part(found, name)
     by_suffix = {
         each.attributes.get("Extension", "").lower(): each.attributes.get("ContentType", "")
         for each in root.elements("Default")
@@ -141,19 +139,6 @@ def _has_text(entry: Entry, types: Mapping[str, str]) -> bool:
     """Return True for a part with text. A worksheet has text if its strings are not in the part of shared ones."""
     kind = types.get(entry.name, "")
     return PARTS.search(kind) is not None and (not excel.is_sheet(kind) or excel.has_own_text(entry.content))
-
-
-def _parsed(entry: Entry, name: str) -> tuple[str, str, Element]:
-    """Return the text of a part, its encoding and its outermost element.
-
-    Raises:
-        DataError: It is too large, not well-formed or unsafe.
-    """
-    inner_name = f"{name}: {entry.name}"
-    if len(entry.content) > PART_BYTES:
-        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
-    text, encoding = decode_xml(entry.content, inner_name)
-    return text, encoding, read_xml(text, inner_name)
 
 
 def _spans(text: str, element: Element, named: excel.NamedTexts, *, is_pattern: bool) -> Iterator[Span]:
