@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Collection, Mapping
+from urllib.parse import quote
 
 NAMESPACE = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:r="r"'
 KIND = "application/vnd.openxmlformats-officedocument.wordprocessingml"
@@ -107,6 +108,33 @@ def text_document(paragraphs: str, styles: str = "", extra: Mapping[str, str] | 
         f"{root}<o:automatic-styles>{styles}</o:automatic-styles><o:body>{paragraphs}</o:body></o:document-content>"
     )
     return archive_of({"mimetype": ODT_TYPE, "content.xml": content, **(extra or {})}, stored=["mimetype"])
+
+
+def page(body: str) -> str:
+    """Return a page of XHTML, as books have them."""
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml">'
+        f"<head><title>Title</title></head><body>{body}</body></html>"
+    )
+
+
+def book(files: Mapping[str, str | bytes], mimetype: str = "application/epub+zip", extra: str = "") -> bytes:
+    """Return a book with pages and tables of contents (`.ncx`) in the folder of its package."""
+    kinds = {"xhtml": "application/xhtml+xml", "html": "application/xhtml+xml", "ncx": "application/x-dtbncx+xml"}
+    items = "".join(
+        f'<item id="i{number}" href="{quote(name)}" media-type="{kinds.get(name.rpartition(".")[2], "text/css")}"/>'
+        for number, name in enumerate(files)
+    )
+    package = f"<package><metadata><title>No</title></metadata><manifest>{items}{extra}</manifest></package>"
+    return archive_of(
+        {
+            "mimetype": mimetype,
+            "META-INF/container.xml": '<container><rootfiles><rootfile full-path="O E/a.opf"/></rootfiles></container>',
+            "O E/a.opf": package,
+            **{(name if name.startswith("META-INF/") else f"O E/{name}"): content for name, content in files.items()},
+        },
+        stored=["mimetype"],
+    )
 
 
 WRAPPED = """  The quick brown fox jumps over the lazy dog
@@ -296,6 +324,10 @@ ODT = (
     '<text:a href="x">four</text:a><text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>five'
     "</text:p></text:note-body></text:note> <text:page-number>7</text:page-number></text:p>"
 )
+NCX = (
+    "<ncx><docTitle><text>Book</text></docTitle><docAuthor><text>Ann</text></docAuthor><navMap><navPoint>"
+    '<navLabel><text>One &amp; two</text></navLabel><content src="a%20b.xhtml"/></navPoint></navMap></ncx>'
+)
 WITH_MARKUP = {
     "a.html": HTML.encode(),
     "a.md": MARKDOWN.encode(),
@@ -303,6 +335,7 @@ WITH_MARKUP = {
     "b.xliff": XLIFF2.encode(),
     "a.tmx": TMX.encode(),
     "a.docx": packed(f"<w:p>{DOCX_LINK}{DOCX_FIELD}</w:p>"),
+    "a.epub": book({"a b.xhtml": page("<h1>One</h1><p>two <b>three</b>&#160;<br/>four</p>"), "toc.ncx": NCX}),
     "a.odt": text_document(ODT),
     "a.pptx": presentation(SLIDE),
     "a.xlsx": workbook(STRINGS, CELLS),

@@ -32,6 +32,7 @@ MODULES = {
     ".odt": "odf",
     ".pptx": "office",
     ".xlsx": "office",
+    ".epub": "epub",
     ".json": "json_strings",
     ".md": "markdown",
     ".markdown": "markdown",
