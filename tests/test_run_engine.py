@@ -22,7 +22,7 @@ from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtcli.errors import ModelError
 from mtcli.exchange import engine_export as writing
 from mtcli.report.info import summary
-from mtcli.storage import ENGINE, PROVENANCE, model_identity
+from mtcli.storage import ENGINE, PROVENANCE, model_folder
 from mtcli.training.trainer import update_run_engine
 from mtcli.translate.backends import run_engine
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
@@ -232,8 +232,8 @@ def test_pytorch_translates_if_the_model_was_edited(run: Path) -> None:
 
 def test_a_copied_run_keeps_its_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    hash_file = model_identity._file_sha256
-    monkeypatch.setattr(model_identity, "_file_sha256", lambda path: read.append(path) or hash_file(path))
+    hash_file = model_folder._file_sha256
+    monkeypatch.setattr(model_folder, "_file_sha256", lambda path: read.append(path) or hash_file(path))
     assert uses_engine(run)
     assert read == []  # a large model is not read at every start
     (run / "model.safetensors").touch()

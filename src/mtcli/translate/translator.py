@@ -16,11 +16,11 @@ from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Match, Terms, uses
+from mtcli.text.repetitions import added_repetition
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
-from mtcli.translate.repair import further_searches, is_usable, usable
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
@@ -41,6 +41,10 @@ WIDER_FACTORS = (2, 4)
 """Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
+
+NGRAMS = (3, 2)
+"""Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
+bigrams prevent nearly all repetitions."""
 
 
 class Translator:
@@ -399,3 +403,33 @@ def _wider_options(options: Options) -> Iterator[Options]:
         else:
             beam_size = min(factor * max(options.n_best, options.beam_size), int(BEAM_SIZE.max))
             yield replace(options, beam_size=beam_size)
+
+
+def is_usable(line: str, text: str) -> bool:
+    """Return False if a translation repeats itself although its line does not, or is empty although it has words."""
+    if not text.strip():
+        return not any(map(str.isalpha, line))
+    return not added_repetition(line, text)
+
+
+def usable(line: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the usable translations of a line; all of them if none is usable.
+
+    Args:
+        line: The line.
+        candidates: Its translations, best first.
+    """
+    found = [candidate for candidate in candidates if is_usable(line, candidate.text)]
+    return found or list(candidates)
+
+
+def further_searches(options: Options) -> Iterator[Options]:
+    """Yield the options of the searches that follow where no translation is usable.
+
+    The first one is the same search where a backend returned only the best hypothesis of its beam.
+    """
+    if not options.scores and options.beam_size > 1:
+        yield replace(options, scores=True)
+    for size in NGRAMS:
+        if not options.no_repeat_ngram or size < options.no_repeat_ngram:
+            yield replace(options, scores=True, no_repeat_ngram=size)
