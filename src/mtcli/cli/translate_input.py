@@ -87,6 +87,22 @@ def read_checked_terms(
     return read_terms(terms)
 
 
+def check_memory(memory: Sequence[Path], output: str) -> None:
+    """Check the files of a translation memory before the model is loaded.
+
+    Raises:
+        UsageError: The output would overwrite one.
+        DataError: One cannot be read, or its type is unknown.
+    """
+    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.translate.memory import check_memory_file
+
+    must_exist(*map(str, memory))
+    check_outputs([output], memory)
+    for path in memory:
+        check_memory_file(path)
+
+
 def warn_of_files(texts: Sequence[str]) -> None:
     """Warn about sentences that are also names of files, which are probably meant."""
     for name in texts:
