@@ -235,6 +235,9 @@ TermsModeOption = Annotated[
         show_default="auto: hard; if the model was trained with terms, soft, then hard for the lines that lack one",
     ),
 ]
+NEAR_PERCENT = 85
+"""The default of `--memory-match`."""
+
 MemoryOption = Annotated[
     list[Path] | None,
     option(

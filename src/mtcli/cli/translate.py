@@ -18,6 +18,7 @@ from mtcli.cli.input_files import must_exist
 from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file, text_file_option
 from mtcli.cli.options import (
     LATEST,
+    NEAR_PERCENT,
     AutoEngineOption,
     BeamOption,
     DeviceOption,
@@ -59,9 +60,6 @@ EXAMPLES = (
 GC_THRESHOLD = 100_000
 """New objects after which Python looks for cycles, instead of 700. The objects of a window live until it is translated
 and form no cycles. Looking for them took a tenth of the time of mtcli's own work."""
-
-NEAR_PERCENT = 85
-"""The default of --memory-match."""
 
 N_BEST_HELP = (
     "Number of different translations of each line. The first one does not depend on N. If the beam finds fewer, wider "

@@ -15,10 +15,18 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
-from mtcli.serve.requests import Bodies, DetectionRequest, RequestLimits, TranslationRequest, read_request
+from mtcli.serve.requests import (
+    Bodies,
+    CorrectionRequest,
+    DetectionRequest,
+    RequestLimits,
+    TranslationRequest,
+    read_request,
+)
 from mtcli.serve.translation import TranslatedTexts, TranslationService
 from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
@@ -87,6 +95,8 @@ def load_app(
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
+    memory: MemorySources | None = None,
+    notices: list[str] | None = None,
 ) -> tuple[FastAPI, list[tuple[str, str]]]:
     """Create the application for the models of runs, or for exported models.
 
@@ -97,12 +107,15 @@ def load_app(
         api_key: The key that every request for translation must have; None: no key is needed.
         host: See `create_app`.
         engine: See `loading.load`.
+        memory: Where the memories of the models come from.
+        notices: Receives what the user should know about the memories.
 
     Returns:
         The application, and the codes of source and target of each model.
 
     Raises:
         ModelError: A folder has no usable model.
+        DataError, StorageError: See `load_memories`.
         UsageError: The machine has no such device, or two models translate the same pair of languages.
     """
     models = []
@@ -111,6 +124,14 @@ def load_app(
         targets = tuple(sorted(translator.tokenizer.tags))
         shown = page_data(folder, languages, targets, public=api_key is None)
         models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
+    if memory:
+        pairs = [(model.src, target) for model in models for target in model.targets]
+        memories = load_memories(memory, pairs, notices if notices is not None else [])
+        for model in models:
+            for target in model.targets:
+                model.memories[target], corrections = memories[model.src, target]
+                if corrections is not None:
+                    model.corrections[target] = corrections
     return create_app(models, limits, api_key, host=host), [model.languages for model in models]
 
 
@@ -135,6 +156,11 @@ def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     @router.post("/translate")
     async def translate(request: Request, fields: Checked) -> dict[str, Any]:
         return _libretranslate_answer(fields, await service.translate_texts(request, fields))
+
+    @router.post("/suggest")
+    async def suggest(request: Request) -> dict[str, bool]:
+        await service.correct(await read_request(request, bodies, service.limits, CorrectionRequest))
+        return {"success": True}
 
     @router.post("/api/translate")
     async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
@@ -194,6 +220,8 @@ def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -
     if fields.source == "auto":
         detected = {"language": found.src, "confidence": found.confidence}
         answer["detectedLanguage"] = [detected for _ in found.texts]
+    if any(found.matches):
+        answer["memory"] = [[match.record() for match in matches] for matches in found.matches]
     if fields.is_list:
         return answer
     return {name: values[0] for name, values in answer.items()}
@@ -209,7 +237,8 @@ def _line_answer(line: Translation, warnings: Sequence[str]) -> dict[str, Any]:
         }
         for candidate in line.candidates
     ]
-    return {"source": line.source, "candidates": candidates, "warnings": warnings}
+    answer = {"source": line.source, "candidates": candidates, "warnings": warnings}
+    return {**answer, "memory": [match.record() for match in line.memory]} if line.memory else answer
 
 
 @dataclass(frozen=True)

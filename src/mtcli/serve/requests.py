@@ -179,6 +179,19 @@ class TranslationRequest(_Request):
         return not isinstance(self.q, str)
 
 
+class CorrectionRequest(_Request):
+    """The fields of a correction, which LibreTranslate calls a suggestion."""
+
+    q: str
+    """The text."""
+    s: str
+    """Its corrected translation, with as many lines."""
+    source: str = "auto"
+    target: str = ""
+    note: str = ""
+    api_key: str = ""
+
+
 class DetectionRequest(_Request):
     """The fields of a request for the language of a text."""
 

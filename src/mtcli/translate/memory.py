@@ -21,8 +21,10 @@ from mtcli.corpus.readers.columns import find_columns
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import file_form, form_suffix
 from mtcli.corpus.readers.tables import first_row
+from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
+from mtcli.text.languages import base
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.words import word_texts
 
@@ -31,9 +33,6 @@ NEAR = 0.85
 
 SUFFIXES = (".tsv", ".csv", ".tmx", ".xliff", ".xlf", ".jsonl")
 """Endings of files that a memory is read from; also with `.gz`."""
-
-TABLES = ("tsv", "csv")
-"""Forms that name their languages only if they have a header."""
 
 MOST_POSTINGS = 10_000
 """Entries with a word that are looked at. Of a word that is in more entries, the last ones are."""
@@ -289,12 +288,18 @@ def check_memory_file(path: Path) -> None:
 
 
 def names_languages(path: Path, src: str, tgt: str) -> bool:
-    """Return True if a file names these languages. A table without a header, or with `source`, names none."""
+    """Return True if a file names these languages. A table without a header, or with `source`, names none.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    check_memory_file(path)
     form = file_form(path)
-    if form not in TABLES:
-        return True
+    if form == "tmx" or form == "xliff":
+        named = {base(language) for language in xml_languages(form, path)}
+        return base(src) in named and base(tgt) in named
     try:
-        columns = find_columns(first_row(form, read_lines(path)), src, tgt)
+        columns = find_columns(first_row(form or "tsv", read_lines(path)), src, tgt)
     except ValueError:
         return False
     return columns is not None and columns.named
