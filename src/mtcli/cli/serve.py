@@ -8,7 +8,7 @@ from typing import Annotated
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import must_exist
-from mtcli.cli.option_kinds import decimal, number, option, output_file
+from mtcli.cli.option_kinds import decimal, flag, number, option, output_file
 from mtcli.cli.options import (
     LATEST,
     NEAR_PERCENT,
@@ -64,6 +64,14 @@ def serve(
             show_default="no key",
         ),
     ] = None,
+    key_in_query: Annotated[
+        bool,
+        flag(
+            "--key-in-query",
+            panel=panels.SERVER,
+            help="Accept the key in the query of an address, which proxies and browsers write to their logs.",
+        ),
+    ] = False,
     max_body: Annotated[
         int,
         number(
@@ -149,7 +157,9 @@ def serve(
     from mtcli.runtime.terminal import printable
     from mtcli.serve.corrections import MemorySources
 
-    request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout, max_file)
+    request_limits = RequestLimits(
+        max_body, max_lines, max_tokens, max_waiting, timeout, max_file, key_in_query=key_in_query
+    )
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None

@@ -4,17 +4,20 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from mtcli import __version__
+from mtcli.documents.formats.registry import MODULES, TABLES
 from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
@@ -46,8 +49,16 @@ DOWNLOAD_HEADERS = {
 }
 """A translated page comes from a stranger, so a browser saves it and never shows it as a page of this server."""
 
+FRONTEND_TIMEOUT = 500
+"""Milliseconds without typing before LibreTranslate's page sends the text."""
+
+MEDIA_TYPES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
+
+
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 
 def create_app(
@@ -77,7 +88,10 @@ def create_app(
         yield
         service.close()
 
-    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
+    app = FastAPI(
+        title="mtcli", version=__version__, lifespan=lifespan, openapi_url="/spec", docs_url=None, redoc_url=None
+    )
+    app.router.redirect_slashes = False  # the addresses with a slash at the end have routes of their own
     app.add_middleware(OriginCheck, host=host)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
@@ -153,21 +167,44 @@ def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRoute
 
     Checked = Annotated[TranslationRequest, Depends(checked_request)]
 
-    @router.post("/translate")
+    @router.post("/translate/", include_in_schema=False)
+    @router.post("/translate", openapi_extra=_body_of(TranslationRequest))
     async def translate(request: Request, fields: Checked) -> dict[str, Any]:
         return _libretranslate_answer(fields, await service.translate_texts(request, fields))
 
-    @router.post("/suggest")
+    @router.post("/suggest/", include_in_schema=False)
+    @router.post("/suggest", openapi_extra=_body_of(CorrectionRequest))
     async def suggest(request: Request) -> dict[str, bool]:
         await service.correct(await read_request(request, bodies, service.limits, CorrectionRequest))
         return {"success": True}
 
-    @router.post("/api/translate")
+    @router.post("/api/translate", openapi_extra=_body_of(TranslationRequest))
     async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
         translations = await service.translate_lines(request, fields)
         return {"lines": [_line_answer(line, warnings) for line, warnings in translations]}
 
     return router
+
+
+def _readable(router: APIRouter, path: str, *more: str) -> Callable[[Route], Route]:
+    """Return a decorator of the function that answers GET and HEAD at some addresses, the first of which is documented.
+
+    A route with two methods would have one id twice in the specification, so one that is never reached stands there.
+    """
+
+    def register(route: Route) -> Route:
+        for address in (path, *more):
+            router.add_api_route(address, route, methods=READ_METHODS, include_in_schema=False)
+        router.add_api_route(path, route, methods=["GET"])
+        return route
+
+    return register
+
+
+def _body_of(fields: type[BaseModel]) -> dict[str, Any]:
+    """Return the description of a request with some fields for the specification of the API."""
+    content = {media_type: {"schema": fields.model_json_schema()} for media_type in MEDIA_TYPES}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 def _information_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
@@ -179,18 +216,36 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     occurrences = Counter(names.values())
     names = {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
-    @router.api_route("/languages", methods=READ_METHODS)
+    @_readable(router, "/languages", "/languages/")
     async def languages() -> list[dict[str, Any]]:
         return [{"code": code, "name": name, "targets": targets.get(code, [])} for code, name in names.items()]
 
-    @router.api_route("/health", methods=READ_METHODS)
+    @_readable(router, "/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        src, tgt = models.pairs[0]
+        return {
+            "charLimit": service.limits.body,
+            "frontendTimeout": FRONTEND_TIMEOUT,
+            "apiKeys": service.needs_key,
+            "keyRequired": service.needs_key,
+            "suggestions": service.takes_corrections,
+            "filesTranslation": True,
+            "supportedFilesFormat": sorted(MODULES.keys() - TABLES),
+            "language": {
+                "source": {"code": src, "name": names[src]},
+                "target": {"code": tgt, "name": names[tgt]},
+            },
+        }
+
+    @_readable(router, "/health")
     async def health() -> dict[str, Any]:
         batchers = [model.batcher for model in models.models]
         if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
         return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
 
-    @router.post("/detect")
+    @router.post("/detect/", include_in_schema=False)
+    @router.post("/detect", openapi_extra=_body_of(DetectionRequest))
     async def detect(request: Request) -> list[dict[str, Any]]:
         fields = await read_request(request, bodies, service.limits, DetectionRequest)
         service.check_key(fields.api_key)
@@ -205,7 +260,7 @@ def _page_route(shown: Sequence[PageData]) -> APIRouter:
     router = APIRouter()
     html, policy = render(shown)
 
-    @router.api_route("/", methods=READ_METHODS)
+    @_readable(router, "/")
     async def page() -> HTMLResponse:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"})
 
@@ -292,6 +347,7 @@ def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
         async with free:
             yield
 
+    @router.post("/translate_file/", include_in_schema=False)
     @router.post("/translate_file")
     async def translate_file(request: Request) -> dict[str, str]:
         upload = await read_upload(request, bodies, service.limits)
@@ -302,7 +358,7 @@ def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
         key = store.add(name, translated.content)
         return {"translatedFileUrl": f"{request.base_url}download_file/{key}/{quote(name, safe='')}"}
 
-    @router.api_route("/download_file/{key}/{name}", methods=READ_METHODS)
+    @_readable(router, "/download_file/{key}/{name}")
     async def download_file(key: str, name: str) -> Response:
         content = store.find(key, name)
         if content is None:

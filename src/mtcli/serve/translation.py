@@ -114,6 +114,16 @@ class TranslationService:
             model.batcher.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def needs_key(self) -> bool:
+        """Requests for translation must have a key."""
+        return self._api_key is not None
+
+    @property
+    def takes_corrections(self) -> bool:
+        """Users may correct translations."""
+        return any(model.corrections for model in self.models.models)
+
     def check_key(self, api_key: str) -> None:
         """Check the key of a request.
 
@@ -238,7 +248,7 @@ class TranslationService:
             HTTPException: 403 if this server takes no corrections, or for a missing or wrong key; 400 for a text or
                 languages that do not fit; 503 if the file has reached its limit or cannot be written.
         """
-        if not any(model.corrections for model in self.models.models):
+        if not self.takes_corrections:
             raise HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
         self.check_key(fields.api_key)
         source, target = self.models.resolve(fields.source, fields.target)

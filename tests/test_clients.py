@@ -1,0 +1,212 @@
+"""Programs that work with `mtcli serve`: requests as their sources send them."""
+
+import http.client
+import json
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from helpers.processes import HANGS
+from helpers.servers import OPTIONS, Site, started
+from helpers.toy import PAIRS, toy
+
+from mtcli import __version__
+from mtcli.serve.app import create_app
+from mtcli.serve.models import ServedModel
+from mtcli.serve.requests import RequestLimits
+
+LINE, TRANSLATION = PAIRS[7]
+OTHER, OTHER_TRANSLATION = PAIRS[8]
+KEY = "secret"
+
+
+@contextmanager
+def serving(api_key: str | None = None, *, limits: RequestLimits | None = None, **options: Any) -> Iterator[Site]:
+    model = ServedModel(toy(), OPTIONS, ("en", "es"))
+    with started(create_app([model], limits, api_key, **options)) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving() as found:
+        yield found
+
+
+def send(site: Site, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, dict[str, str]]:
+    """Send a request with any method. Return status, JSON or text, and headers of the answer."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=HANGS)) as connection:
+        connection.request(method, path, body or None, names)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+    return answer.status, json.loads(text) if "json" in found.get("content-type", "") else text, found
+
+
+def form_data(*fields: tuple[str, str]) -> tuple[bytes, str]:
+    """Return a multipart form as browsers and PHP send it, and its media type."""
+    parts = [f'--limit\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields]
+    return "".join([*parts, "--limit--\r\n"]).encode(), "multipart/form-data; boundary=limit"
+
+
+def query(**fields: str) -> str:
+    return urllib.parse.urlencode(fields)
+
+
+# ---- forms of LibreTranslate's API ----
+
+
+def test_multipart_forms_are_taken(site: Site) -> None:
+    body, media_type = form_data(("q", f"{LINE}\r\n{OTHER}"), ("source", "en"), ("target", "es"), ("api_key", ""))
+    status, answer, _ = send(site, "POST", "/translate", body, content_type=media_type)
+    assert (status, answer) == (200, {"translatedText": f"{TRANSLATION}\r\n{OTHER_TRANSLATION}"})
+    body, media_type = form_data(("q", LINE), ("q", OTHER), ("source", "en"))
+    several = send(site, "POST", "/translate", body, content_type=media_type)[1]
+    assert several == {"translatedText": [TRANSLATION, OTHER_TRANSLATION]}
+    body, media_type = form_data(("q", "El perro está en la casa."))
+    assert send(site, "POST", "/detect", body, content_type=media_type)[1][0]["language"] == "es"
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "status"),
+    [
+        (form_data(("q", LINE))[0][:-9], "multipart/form-data; boundary=limit", 400),
+        (form_data(("q", LINE))[0], "multipart/form-data", 400),
+        (form_data(("q", LINE))[0], "multipart/form-data; boundary=limit; charset=latin-1", 415),
+        (form_data(*[(f"f{number}", "x") for number in range(1001)])[0], "multipart/form-data; boundary=limit", 400),
+        (form_data(("x", "y"))[0], "multipart/form-data; boundary=limit", 400),
+        (form_data(('q"; filename="q.txt', LINE))[0], "multipart/form-data; boundary=limit", 400),
+    ],
+)
+def test_multipart_forms_that_are_not_valid_are_refused(site: Site, body: bytes, media_type: str, status: int) -> None:
+    assert send(site, "POST", "/translate", body, content_type=media_type)[0] == status
+
+
+def test_a_multipart_form_may_be_as_large_as_any_request() -> None:
+    with serving(limits=RequestLimits(body=3_000_000, lines=1_000_000)) as site:
+        body, media_type = form_data(("q", "\n" * 1_200_000))
+        status, answer, _ = send(site, "POST", "/translate", body, content_type=media_type)
+        assert (status, "too large" in str(answer)) == (413, False), answer  # its lines are too many, not its bytes
+        body, media_type = form_data(("q", "\n" * 3_000_000))
+        assert send(site, "POST", "/translate", body, content_type=media_type)[0] == 413
+
+
+def test_query_strings_are_taken(site: Site) -> None:
+    asked = query(q=LINE, source="en", target="es", api_key="")
+    assert send(site, "POST", f"/translate?{asked}")[:2] == (200, {"translatedText": TRANSLATION})
+    status, answer, _ = send(site, "POST", f"/detect?{query(q='El perro está en la casa.')}")
+    assert (status, answer[0]["language"]) == (200, "es")
+    body, media_type = form_data(("q", OTHER))
+    both = send(site, "POST", f"/translate?{asked}", body, content_type=media_type)[1]
+    assert both == {"translatedText": OTHER_TRANSLATION}  # the form comes before the query
+    assert send(site, "POST", "/translate?q=%ff")[0] == 400
+    assert send(site, "POST", "/translate")[0] == 415
+    assert send(site, "GET", f"/translate?{asked}")[0] == 405
+
+
+def test_a_key_in_the_address_is_refused_unless_it_is_allowed() -> None:
+    asked = query(q=LINE, source="en", api_key=KEY)
+    for path in ("/translate", "/detect"):
+        with serving(KEY) as site:
+            status, answer, _ = send(site, "POST", f"{path}?{asked}")
+            assert (status, "--key-in-query" in answer["error"]) == (403, True)
+        with serving(KEY, limits=RequestLimits(key_in_query=True)) as site:
+            assert send(site, "POST", f"{path}?{asked}")[0] == 200
+            assert send(site, "POST", f"{path}?{query(q=LINE, api_key='wrong')}")[0] == 403
+
+
+def test_the_key_may_be_in_the_header() -> None:
+    body, media_type = form_data(("q", LINE), ("source", "en"))
+    with serving(KEY) as site:
+        for header, status in ((f"Bearer {KEY}", 200), ("Bearer wrong", 403), (f"Basic {KEY}", 403), (KEY, 403)):
+            found = send(site, "POST", "/translate", body, content_type=media_type, authorization=header)[0]
+            assert (header, found) == (header, status)
+
+
+def test_a_slash_at_the_end_of_an_address_needs_no_second_request(site: Site) -> None:
+    body, media_type = form_data(("q", LINE), ("source", "en"))
+    for path in ("/translate/", "/detect/"):
+        assert send(site, "POST", path, body, content_type=media_type)[0] == 200
+    assert send(site, "GET", "/languages/")[1] == send(site, "GET", "/languages")[1]
+    assert send(site, "POST", "/translate_file/")[0] == 415
+    assert send(site, "GET", "/health/")[0] == 404
+
+
+def test_the_settings_of_the_page_of_libretranslate(site: Site) -> None:
+    status, answer, _ = send(site, "GET", "/frontend/settings")
+    assert status == 200
+    assert answer.pop("supportedFilesFormat")[:2] == [".docx", ".htm"]
+    assert answer == {
+        "charLimit": 1_000_000,
+        "frontendTimeout": 500,
+        "apiKeys": False,
+        "keyRequired": False,
+        "suggestions": False,
+        "filesTranslation": True,
+        "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "es", "name": "Spanish"}},
+    }
+    with serving(KEY) as locked:
+        found = send(locked, "GET", "/frontend/settings")[1]
+        assert (found["apiKeys"], found["keyRequired"]) == (True, True)
+
+
+def test_the_specification_names_the_routes_and_their_fields(site: Site) -> None:
+    status, answer, _ = send(site, "GET", "/spec")
+    assert status == 200
+    assert answer["info"] == {"title": "mtcli", "version": __version__}
+    assert {"/translate", "/detect", "/languages", "/suggest", "/frontend/settings"} <= answer["paths"].keys()
+    content = answer["paths"]["/translate"]["post"]["requestBody"]["content"]
+    assert {"q", "source", "target", "format", "api_key"} <= content["multipart/form-data"]["schema"][
+        "properties"
+    ].keys()
+
+
+# ---- programs ----
+
+
+def test_the_php_client_of_nextcloud(site: Site) -> None:
+    """The class `Jefs42\\LibreTranslate`, which Nextcloud's app `integration_libretranslate` uses.
+
+    Its constructor sends a POST to the page and reads the settings with GET, each with an empty multipart form. Texts
+    are HTML in a multipart form, and the text to detect is in the query.
+    """
+    empty, media_type = form_data()
+    assert send(site, "POST", "/", empty, content_type=media_type)[0] == 405  # the client ignores the answer
+    assert "language" in send(site, "GET", "/frontend/settings", empty, content_type=media_type)[1]
+    languages = send(site, "GET", "/languages", empty, content_type=media_type)[1]
+    assert {language["code"]: language["name"] for language in languages} == {"en": "English", "es": "Spanish"}
+    detected = send(site, "POST", f"/detect?{query(q=LINE, api_key='')}", empty, content_type=media_type)
+    assert detected[1][0]["language"] in ("en", "es")
+    fields = [("q", LINE), ("format", "html"), ("source", "en"), ("target", "es"), ("api_key", "")]
+    body, media_type = form_data(*fields)
+    status, answer, _ = send(site, "POST", "/translate", body, content_type=media_type)
+    assert (status, answer["translatedText"]) == (200, TRANSLATION)
+
+
+def test_mastodon(site: Site) -> None:
+    """`TranslationService::LibreTranslate` sends several texts as HTML in JSON, and needs `targets` of languages."""
+    asked = {"q": [f"<p>{LINE}</p>", OTHER], "source": "auto", "target": "es", "format": "html", "api_key": None}
+    body = json.dumps(asked).encode()
+    status, answer, _ = send(site, "POST", "/translate", body, content_type="application/json")
+    assert (status, answer["translatedText"]) == (200, [f"<p>{TRANSLATION}</p>", OTHER_TRANSLATION])
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "en"]
+    languages = send(site, "GET", "/languages", content_type="application/json")[1]
+    assert {language["code"]: language["targets"] for language in languages} == {"en": ["es"], "es": []}
+
+
+def test_weblate_as_libretranslate(site: Site) -> None:
+    """Weblate sends an url-encoded form, with the address that its user enters and `translate` behind it."""
+    body = query(api_key="", q=LINE, source="en", target="es").encode()
+    media_type = "application/x-www-form-urlencoded"
+    assert send(site, "POST", "/translate", body, content_type=media_type)[1] == {"translatedText": TRANSLATION}
+    assert [language["code"] for language in send(site, "GET", "/languages")[1]] == ["en", "es"]
+
+
+def test_the_plugin_of_omegat_for_libretranslate(site: Site) -> None:
+    """It sends an url-encoded form to the address that its user enters, which ends in `/translate`."""
+    body = query(q=LINE, source="en", target="es").encode()
+    media_type = "application/x-www-form-urlencoded"
+    assert send(site, "POST", "/translate", body, content_type=media_type)[1] == {"translatedText": TRANSLATION}
