@@ -13,8 +13,10 @@ from helpers.servers import OPTIONS, Site, started
 from helpers.toy import PAIRS, toy
 
 from mtcli import __version__
+from mtcli.errors import UsageError
 from mtcli.serve.app import create_app
 from mtcli.serve.models import ServedModel
+from mtcli.serve.origin_check import checked_origin
 from mtcli.serve.requests import RequestLimits
 
 LINE, TRANSLATION = PAIRS[7]
@@ -162,6 +164,87 @@ def test_the_specification_names_the_routes_and_their_fields(site: Site) -> None
     assert {"q", "source", "target", "format", "api_key"} <= content["multipart/form-data"]["schema"][
         "properties"
     ].keys()
+
+
+# ---- pages of other sites ----
+
+PAGE = "https://example.org"
+JSON = {"content_type": "application/json", "sec_fetch_site": "cross-site"}
+PREFLIGHT = {"access_control_request_method": "POST", "access_control_request_headers": "content-type,authorization"}
+
+
+def test_pages_of_allowed_origins_may_use_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"q": LINE, "source": "en"}).encode()
+    with serving(allow_origins=[PAGE, "chrome-extension://abc"]) as site:
+        for origin in (PAGE, "chrome-extension://abc"):
+            status, _, headers = send(site, "OPTIONS", "/translate", origin=origin, **PREFLIGHT)
+            assert (status, headers["access-control-allow-origin"]) == (200, origin)
+            assert "POST" in headers["access-control-allow-methods"]
+            assert "content-type" in headers["access-control-allow-headers"].lower()
+            status, answer, headers = send(site, "POST", "/translate", body, origin=origin, **JSON)
+            assert (status, answer["translatedText"]) == (200, TRANSLATION)
+            assert headers["access-control-allow-origin"] == origin
+            assert "Origin" in headers["vary"]
+            assert "access-control-allow-credentials" not in headers
+        assert send(site, "GET", "/languages", origin=PAGE)[2]["access-control-allow-origin"] == PAGE
+
+
+def test_pages_of_allowed_origins_can_read_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(KEY, allow_origins=[PAGE], host="127.0.0.1") as site:
+        monkeypatch.setattr("mtcli.serve.app.percent", lambda _: 1 / 0)
+        crashing = json.dumps({"q": "A dog sleeps in the garden.", "api_key": KEY}).encode()
+        found = [
+            send(site, "POST", "/translate", b'{"q": "x"}', origin=PAGE, **JSON),
+            send(site, "POST", "/translate", b"{", origin=PAGE, **JSON),
+            send(site, "GET", "/nothing", origin=PAGE),
+            send(site, "GET", "/translate", origin=PAGE),
+            send(site, "GET", "/languages", origin=PAGE, host="evil.example"),
+            send(site, "POST", "/detect", crashing, origin=PAGE, **JSON),
+        ]
+        assert [status for status, _, _ in found] == [403, 400, 404, 405, 421, 500]
+        for status, answer, headers in found:
+            assert (status, headers.get("access-control-allow-origin")) == (status, PAGE)
+            assert answer["error"]
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://example.org", "https://example.org.evil.example", "null", "", "https://x.y"]
+)
+def test_other_pages_may_not(origin: str) -> None:
+    body = json.dumps({"q": LINE, "source": "en"}).encode()
+    for options in ({"allow_origins": [PAGE]}, {}):
+        with serving(**options) as site:
+            status, _, headers = send(site, "POST", "/translate", body, origin=origin, **JSON)
+            assert (status, "access-control-allow-origin" in headers) == (403, False)
+            status, _, headers = send(site, "OPTIONS", "/translate", origin=origin, **PREFLIGHT)
+            assert (status >= 400, "access-control-allow-origin" in headers) == (True, False)
+
+
+def test_without_allowed_origins_no_answer_has_their_headers(site: Site) -> None:
+    for status, _, headers in (send(site, "GET", "/languages", origin=PAGE), send(site, "GET", "/x", origin=PAGE)):
+        assert not [name for name in headers if name.startswith("access-control")], status
+
+
+@pytest.mark.parametrize(
+    ("given", "origin"),
+    [
+        ("https://Example.ORG/", "https://example.org"),
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("https://example.org:443", "https://example.org"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+    ],
+)
+def test_an_origin_is_compared_as_browsers_send_it(given: str, origin: str) -> None:
+    assert checked_origin(given) == origin
+
+
+@pytest.mark.parametrize(
+    "given", ["*", "null", "example.org", "https://", "https://a.b/path", "https://a.b c", "", "a://b:x"]
+)
+def test_what_is_no_origin_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="not an origin"):
+        checked_origin(given)
 
 
 # ---- programs ----

@@ -72,6 +72,16 @@ def serve(
             help="Accept the key in the query of an address, which proxies and browsers write to their logs.",
         ),
     ] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        option(
+            "--allow-origin",
+            panel=panels.SERVER,
+            metavar="ORIGIN",
+            help="Let the pages of another site use the server, such as https://example.org; repeat it for several.",
+            show_default="none",
+        ),
+    ] = None,
     max_body: Annotated[
         int,
         number(
@@ -146,7 +156,7 @@ def serve(
         import sentencex  # noqa: F401 - documents import it when they need it
 
         from mtcli.serve.app import load_app
-        from mtcli.serve.origin_check import is_loopback
+        from mtcli.serve.origin_check import checked_origin, is_loopback
         from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:
@@ -160,6 +170,7 @@ def serve(
     request_limits = RequestLimits(
         max_body, max_lines, max_tokens, max_waiting, timeout, max_file, key_in_query=key_in_query
     )
+    origins = [checked_origin(origin) for origin in allow_origin or ()]
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
@@ -171,7 +182,9 @@ def serve(
     models = model or [LATEST]
     note_latest(models)
     notices: list[str] = []
-    app, pairs = load_app(models, device, request_limits, api_key, own_host, engine, sources, notices)
+    app, pairs = load_app(
+        models, device, request_limits, api_key, own_host, engine, sources, notices, allow_origins=origins
+    )
     for notice in notices:
         note(notice)
     url_host = f"[{host}]" if ":" in host else host

@@ -15,6 +15,8 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
@@ -54,6 +56,11 @@ FRONTEND_TIMEOUT = 500
 
 MEDIA_TYPES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 
+ALLOWED_METHODS = ("GET", "HEAD", "POST")
+ALLOWED_HEADERS = ("Authorization", "Content-Type")
+EXPOSED_HEADERS = ("Content-Disposition", "Retry-After")
+"""What pages of allowed origins may send, and read of an answer."""
+
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
 
@@ -67,7 +74,8 @@ def create_app(
     api_key: str | None = None,
     *,
     host: str | None = None,
-) -> FastAPI:
+    allow_origins: Sequence[str] = (),
+) -> ASGIApp:
     """Create the application.
 
     Args:
@@ -75,6 +83,7 @@ def create_app(
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
+        allow_origins: Origins whose pages may use the server, see `origin_check.checked_origin`.
 
     Raises:
         UsageError: Two models translate the same pair of languages.
@@ -92,14 +101,17 @@ def create_app(
         title="mtcli", version=__version__, lifespan=lifespan, openapi_url="/spec", docs_url=None, redoc_url=None
     )
     app.router.redirect_slashes = False  # the addresses with a slash at the end have routes of their own
-    app.add_middleware(OriginCheck, host=host)
+    app.add_middleware(OriginCheck, host=host, allowed=allow_origins)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
     app.include_router(_file_routes(service, bodies))
     app.include_router(_information_routes(service, bodies))
     app.include_router(_page_route([model.shown for model in models]))
-    return app
+    if not allow_origins:
+        return app
+    # outside of the application, so that a page can also read what is wrong with its request
+    return CORSMiddleware(app, allow_origins, ALLOWED_METHODS, ALLOWED_HEADERS, expose_headers=EXPOSED_HEADERS)
 
 
 def load_app(
@@ -111,7 +123,9 @@ def load_app(
     engine: str | None = "auto",
     memory: MemorySources | None = None,
     notices: list[str] | None = None,
-) -> tuple[FastAPI, list[tuple[str, str]]]:
+    *,
+    allow_origins: Sequence[str] = (),
+) -> tuple[ASGIApp, list[tuple[str, str]]]:
     """Create the application for the models of runs, or for exported models.
 
     Args:
@@ -123,6 +137,7 @@ def load_app(
         engine: See `loading.load`.
         memory: Where the memories of the models come from.
         notices: Receives what the user should know about the memories.
+        allow_origins: See `create_app`.
 
     Returns:
         The application, and the codes of source and target of each model.
@@ -146,7 +161,8 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
-    return create_app(models, limits, api_key, host=host), [model.languages for model in models]
+    app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins)
+    return app, [model.languages for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
