@@ -5,19 +5,25 @@ import json
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.harness import mtcli
 from helpers.processes import HANGS
 from helpers.servers import OPTIONS, Site, started
 from helpers.toy import PAIRS, toy
 
 from mtcli import __version__
+from mtcli.cli.serve import APIS as COMMAND_APIS
+from mtcli.cli.serve import _checked_apis
 from mtcli.errors import UsageError
 from mtcli.serve.app import create_app
 from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import checked_origin
+from mtcli.serve.other_apis import APIS
 from mtcli.serve.requests import RequestLimits
+from mtcli.translate.memory import Entry, Memory
 
 LINE, TRANSLATION = PAIRS[7]
 OTHER, OTHER_TRANSLATION = PAIRS[8]
@@ -293,3 +299,158 @@ def test_the_plugin_of_omegat_for_libretranslate(site: Site) -> None:
     body = query(q=LINE, source="en", target="es").encode()
     media_type = "application/x-www-form-urlencoded"
     assert send(site, "POST", "/translate", body, content_type=media_type)[1] == {"translatedText": TRANSLATION}
+
+
+# ---- other services ----
+
+ALL = {"apis": ["deepl", "get", "opus-cat"]}
+
+
+def test_other_services_are_off_unless_they_are_asked_for(site: Site) -> None:
+    asked = query(text=LINE, input=LINE, source="en", srcLangCode="en")
+    assert send(site, "POST", "/v2/translate", b"{}", content_type="application/json")[0] == 404
+    assert send(site, "GET", "/v2/languages")[0] == 404
+    assert send(site, "GET", f"/translate?{asked}")[0] == 405
+    assert send(site, "GET", f"/MTRestService/TranslateJson?{asked}")[0] == 404
+    with serving(apis=["get"]) as other:
+        assert send(other, "GET", f"/translate?{asked}")[0] == 200
+        assert send(other, "GET", "/v2/languages")[0] == 404
+        assert send(other, "GET", f"/MTRestService/TranslateJson?{asked}")[0] == 404
+
+
+def test_the_deepl_package() -> None:
+    deepl = pytest.importorskip("deepl")
+    with serving(KEY, **ALL) as site:
+        client = deepl.DeepLClient(KEY, server_url=site.url)
+        one = client.translate_text(LINE, target_lang="ES")
+        assert (one.text, one.detected_source_lang, one.billed_characters) == (TRANSLATION, "EN", len(LINE))
+        several = client.translate_text([LINE, OTHER], source_lang="EN", target_lang="ES", formality="prefer_more")
+        assert [result.text for result in several] == [TRANSLATION, OTHER_TRANSLATION]
+        page = client.translate_text(f"<p>{LINE}</p>", target_lang="ES", tag_handling="html")
+        assert page.text == f"<p>{TRANSLATION}</p>"
+        assert [language.code for language in client.get_source_languages()] == ["EN"]
+        assert [(language.code, language.name) for language in client.get_target_languages()] == [("ES", "Spanish")]
+        with pytest.raises(deepl.DeepLException, match="no model for en → fr"):
+            client.translate_text(LINE, source_lang="EN", target_lang="FR")
+        with pytest.raises(deepl.AuthorizationException):
+            deepl.DeepLClient("wrong", server_url=site.url).translate_text(LINE, target_lang="ES")
+        with pytest.raises(deepl.DeepLException, match="glossary_id: not supported"):
+            client.translate_text(LINE, source_lang="EN", target_lang="ES", glossary="abc")
+
+
+def test_requests_of_the_deepl_package() -> None:
+    """What `deepl.DeepLClient` sends: texts as JSON with the key in a header, and GET with a form for languages."""
+    key = {"authorization": f"DeepL-Auth-Key {KEY}"}
+    asked = {"target_lang": "ES", "text": [LINE, OTHER], "show_billed_characters": True}
+    with serving(KEY, **ALL) as site:
+        body = json.dumps(asked).encode()
+        status, answer, _ = send(site, "POST", "/v2/translate", body, content_type="application/json", **key)
+        assert (status, answer) == (
+            200,
+            {
+                "translations": [
+                    {"detected_source_language": "EN", "text": TRANSLATION, "billed_characters": len(LINE)},
+                    {"detected_source_language": "EN", "text": OTHER_TRANSLATION, "billed_characters": len(OTHER)},
+                ]
+            },
+        )
+        assert send(site, "GET", "/v2/languages", **key)[1] == [{"language": "EN", "name": "English"}]
+        form = {"content_type": "application/x-www-form-urlencoded", **key}
+        targets = send(site, "GET", "/v2/languages", b"type=target", **form)[1]
+        assert targets == [{"language": "ES", "name": "Spanish", "supports_formality": False}]
+        status, answer, _ = send(site, "POST", "/v2/translate", body, content_type="application/json")
+        assert (status, answer["message"]) == (403, answer["error"])
+        assert send(site, "GET", "/v2/languages")[0] == 403
+
+
+def test_weblate_as_deepl() -> None:
+    """Weblate sends strings as XML, with an empty element `x` for each placeholder, and languages in the query."""
+    key = {"authorization": f"DeepL-Auth-Key {KEY}"}
+    text = f'{LINE.removesuffix(".")} <x id="9"></x>.'
+    asked = {
+        "text": [text], "source_lang": "EN", "target_lang": "ES", "formality": "default", "tag_handling": "xml",
+        "ignore_tags": ["x"],
+    }  # fmt: skip
+    with serving(KEY, **ALL) as site:
+        body = json.dumps(asked).encode()
+        status, answer, _ = send(site, "POST", "/v2/translate", body, content_type="application/json", **key)
+        assert (status, answer["translations"][0]["text"].count('<x id="9"></x>')) == (200, 1)
+        for side, code in (("source", "EN"), ("target", "ES")):
+            found = send(site, "GET", f"/v2/languages?type={side}", **key)[1]
+            assert [language["language"] for language in found] == [code]
+
+
+def test_deepl_by_forms_and_codes_with_regions() -> None:
+    with serving(**ALL) as site:
+        body = query(auth_key="any", text=LINE, source_lang="EN", target_lang="es-ES").encode()
+        form = {"content_type": "application/x-www-form-urlencoded"}
+        assert send(site, "POST", "/v2/translate", body, **form)[1]["translations"][0]["text"] == TRANSLATION
+        for target in ("ES-419", "ES-LATN", "spa"):
+            body = query(text=LINE, target_lang=target).encode()
+            assert (target, send(site, "POST", "/v2/translate", body, **form)[0]) == (target, 200)
+
+
+def test_the_generic_plugin_of_omegat() -> None:
+    """OmegaT's plug-in FakeMT: GET with parameters whose names its user enters; the answer is `$.translation`."""
+    asked = query(source="en", target="es", text=LINE)
+    with serving(**ALL) as site:
+        assert send(site, "GET", f"/translate?{asked}")[:2] == (200, {"translation": TRANSLATION})
+        assert send(site, "GET", f"/translate?{query(q=LINE, source='EN-US', target='ES')}")[0] == 200
+        assert send(site, "GET", "/translate")[0] == 400
+        assert send(site, "GET", "/translate?text=%ff")[0] == 400
+        assert send(site, "GET", f"/translate?{query(source='fr', target='es', text=LINE)}")[0] == 400
+        assert send(site, "POST", f"/translate?{query(q=LINE)}")[1]["translatedText"] == TRANSLATION
+    with serving(KEY, **ALL) as site:
+        assert send(site, "GET", f"/translate?{asked}")[0] == 403
+        status, answer, _ = send(site, "GET", f"/translate?{asked}&api_key={KEY}")
+        assert (status, "--key-in-query" in answer["error"]) == (403, True)
+        assert send(site, "GET", f"/translate?{asked}", authorization=f"Bearer {KEY}")[0] == 200
+    with serving(KEY, limits=RequestLimits(key_in_query=True), **ALL) as site:
+        assert send(site, "GET", f"/translate?{asked}&api_key={KEY}")[0] == 200
+        assert send(site, "GET", f"/translate?{asked}&api_key=wrong")[0] == 403
+
+
+def test_programs_that_use_opus_cat() -> None:
+    """OmegaT's plug-in for OPUS-CAT, Wordfast and the extension for Chrome send these parameters, some empty."""
+    path = "/MTRestService/TranslateJson"
+    asked = query(input=LINE, srcLangCode="en", trgLangCode="es", modelTag="")
+    with serving(**ALL) as site:
+        for token in ("", "0", "any"):
+            assert send(site, "GET", f"{path}?tokenCode={token}&{asked}")[:2] == (200, {"translation": TRANSLATION})
+        assert send(site, "GET", f"{path}?{asked.replace('=es', '=fi')}")[0] == 400
+    with serving(KEY, **ALL) as site:
+        status, answer, _ = send(site, "GET", f"{path}?tokenCode={KEY}&{asked}")
+        assert (status, "--key-in-query" in answer["error"]) == (403, True)
+    with serving(KEY, limits=RequestLimits(key_in_query=True), **ALL) as site:
+        assert send(site, "GET", f"{path}?tokenCode={KEY}&{asked}")[0] == 200
+        assert send(site, "GET", f"{path}?tokenCode=0&{asked}")[0] == 403
+
+
+def test_get_requests_that_translate_are_refused_from_pages_of_other_sites() -> None:
+    paths = [
+        f"/translate?{query(text=LINE, source='en', target='es')}",
+        f"/MTRestService/TranslateJson?{query(input=LINE, srcLangCode='en', trgLangCode='es')}",
+    ]
+    with serving(allow_origins=[PAGE], **ALL) as site:
+        for path in paths:
+            assert send(site, "GET", path, origin="https://evil.example")[0] == 403
+            assert send(site, "GET", path, sec_fetch_site="cross-site")[0] == 403
+            assert send(site, "GET", path, origin=PAGE, sec_fetch_site="cross-site")[0] == 200
+
+
+def test_memories_and_limits_apply_to_other_services() -> None:
+    memory = Memory()
+    memory.add(Entry(LINE, "De la memoria."))
+    model = ServedModel(toy(), OPTIONS, ("en", "es"), memories={"es": memory})
+    with started(create_app([model], RequestLimits(lines=3), apis=["get", "deepl"])) as site:
+        assert send(site, "GET", f"/translate?{query(text=LINE)}")[1] == {"translation": "De la memoria."}
+        assert send(site, "GET", f"/translate?{query(text='a' + chr(10) * 9)}")[0] == 413
+        body = json.dumps({"text": ["a", "b", "c", "d"], "target_lang": "ES"}).encode()
+        assert send(site, "POST", "/v2/translate", body, content_type="application/json")[0] == 413
+
+
+def test_the_option_takes_names_by_commas_and_repeated(tmp_path: Path) -> None:
+    done = mtcli("serve", "--model", "none", "--api", "deepl,google", cwd=tmp_path)
+    assert (done.returncode, b"--api google: choose from deepl, get, opus-cat" in done.stderr) == (2, True)
+    assert _checked_apis(["deepl, GET", "opus-cat"]) == set(APIS)
+    assert COMMAND_APIS == APIS

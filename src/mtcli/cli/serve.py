@@ -2,11 +2,12 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from mtcli import limits
-from mtcli.cli import panels
+from mtcli.cli import completion, panels
 from mtcli.cli.input_files import must_exist
 from mtcli.cli.option_kinds import decimal, flag, number, option, output_file
 from mtcli.cli.options import (
@@ -30,6 +31,9 @@ EXAMPLES = (
 KEY_VARIABLE = "MTCLI_API_KEY"
 
 INSTALL = "pip install fastapi uvicorn h11 python-multipart sentencex"
+
+APIS = ("deepl", "get", "opus-cat")
+"""Those of `serve.other_apis`, which is imported later."""
 
 OPTIONAL_PACKAGES = ("fastapi", "uvicorn", "h11", "starlette", "python_multipart", "sentencex")
 
@@ -72,6 +76,17 @@ def serve(
             help="Accept the key in the query of an address, which proxies and browsers write to their logs.",
         ),
     ] = False,
+    api: Annotated[
+        list[str] | None,
+        option(
+            "--api",
+            panel=panels.SERVER,
+            metavar="deepl|get|opus-cat",
+            autocompletion=completion.values(APIS),
+            help="Answer requests in the form of another service too; repeat it, or separate several by commas.",
+            show_default="LibreTranslate's only",
+        ),
+    ] = None,
     allow_origin: Annotated[
         list[str] | None,
         option(
@@ -147,6 +162,7 @@ def serve(
 ) -> None:
     """Serve a translation page and the LibreTranslate API over HTTP. Needs the extra `serve`."""
     _check_key(api_key)
+    apis = _checked_apis(api or ())
     _check_memory(memory, memory_match, corrections)
     if not host.strip():
         raise UsageError(
@@ -183,7 +199,7 @@ def serve(
     note_latest(models)
     notices: list[str] = []
     app, pairs = load_app(
-        models, device, request_limits, api_key, own_host, engine, sources, notices, allow_origins=origins
+        models, device, request_limits, api_key, own_host, engine, sources, notices, allow_origins=origins, apis=apis
     )
     for notice in notices:
         note(notice)
@@ -193,6 +209,18 @@ def serve(
         print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
+
+
+def _checked_apis(names: Sequence[str]) -> set[str]:
+    """Return the names of other services, which may be separated by commas.
+
+    Raises:
+        UsageError: A name is unknown.
+    """
+    found = {name.strip().lower() for each in names for name in each.split(",")}
+    for name in sorted(found - set(APIS)):
+        raise UsageError(f"--api {name}: choose from {', '.join(APIS)}")
+    return found
 
 
 def _check_memory(memory: list[Path] | None, memory_match: int | None, corrections: Path | None) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from mtcli.documents.formats.registry import MODULES, TABLES
 from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
+from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import (
     Bodies,
@@ -75,6 +76,7 @@ def create_app(
     *,
     host: str | None = None,
     allow_origins: Sequence[str] = (),
+    apis: Collection[str] = (),
 ) -> ASGIApp:
     """Create the application.
 
@@ -84,6 +86,7 @@ def create_app(
         api_key: The key that every request for translation must have; None: no key is needed.
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
         allow_origins: Origins whose pages may use the server, see `origin_check.checked_origin`.
+        apis: APIs of other services to answer too, see `other_apis.APIS`.
 
     Raises:
         UsageError: Two models translate the same pair of languages.
@@ -101,12 +104,14 @@ def create_app(
         title="mtcli", version=__version__, lifespan=lifespan, openapi_url="/spec", docs_url=None, redoc_url=None
     )
     app.router.redirect_slashes = False  # the addresses with a slash at the end have routes of their own
-    app.add_middleware(OriginCheck, host=host, allowed=allow_origins)
+    translating = [path for api, path in TRANSLATING_PATHS.items() if api in apis]
+    app.add_middleware(OriginCheck, host=host, allowed=allow_origins, translating=translating)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
     app.include_router(_file_routes(service, bodies))
     app.include_router(_information_routes(service, bodies))
+    app.include_router(other_routes(service, bodies, apis))
     app.include_router(_page_route([model.shown for model in models]))
     if not allow_origins:
         return app
@@ -125,6 +130,7 @@ def load_app(
     notices: list[str] | None = None,
     *,
     allow_origins: Sequence[str] = (),
+    apis: Collection[str] = (),
 ) -> tuple[ASGIApp, list[tuple[str, str]]]:
     """Create the application for the models of runs, or for exported models.
 
@@ -138,6 +144,7 @@ def load_app(
         memory: Where the memories of the models come from.
         notices: Receives what the user should know about the memories.
         allow_origins: See `create_app`.
+        apis: See `create_app`.
 
     Returns:
         The application, and the codes of source and target of each model.
@@ -161,12 +168,15 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
-    app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins)
+    app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
     return app, [model.languages for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    answer = {"error": error.detail}
+    if request.url.path.startswith(DEEPL):
+        answer["message"] = error.detail
+    return JSONResponse(answer, error.status_code, error.headers)
 
 
 async def _unexpected_error_answer(request: Request, error: Exception) -> JSONResponse:

@@ -153,7 +153,7 @@ class RequestLimits:
         return LARGEST_REQUESTS * self.body
 
 
-class _Request(BaseModel):
+class RequestFields(BaseModel):
     """Fields of a request. Other fields are ignored, as clients of LibreTranslate expect."""
 
     api_key: str = ""
@@ -167,7 +167,7 @@ class _Request(BaseModel):
         return {name: value for name, value in fields.items() if value not in (None, "") or name == "q"}
 
 
-class TranslationRequest(_Request):
+class TranslationRequest(RequestFields):
     """The fields of a request for translation."""
 
     q: str | list[str]
@@ -190,7 +190,7 @@ class TranslationRequest(_Request):
         return not isinstance(self.q, str)
 
 
-class CorrectionRequest(_Request):
+class CorrectionRequest(RequestFields):
     """The fields of a correction, which LibreTranslate calls a suggestion."""
 
     q: str
@@ -202,20 +202,29 @@ class CorrectionRequest(_Request):
     note: str = ""
 
 
-class DetectionRequest(_Request):
+class DetectionRequest(RequestFields):
     """The fields of a request for the language of a text."""
 
     q: str
 
 
-Fields = TypeVar("Fields", bound=_Request)
+Fields = TypeVar("Fields", bound=RequestFields)
 
 
-async def read_request(request: Request, bodies: Bodies, limits: RequestLimits, fields: type[Fields]) -> Fields:
+async def read_request(
+    request: Request, bodies: Bodies, limits: RequestLimits, fields: type[Fields], *, may_be_empty: bool = False
+) -> Fields:
     """Read and parse a request with the given fields: JSON, a form of either kind, or the query of the address.
 
     The fields of a form come before those of the query. With JSON, the query is ignored. The key may also be in the
     header `Authorization`.
+
+    Args:
+        request: The request.
+        bodies: Receive its body.
+        limits: Limits of its size.
+        fields: Its fields.
+        may_be_empty: It may have neither a body nor a query.
 
     Raises:
         HTTPException: 415 for another media type, 403 for a key in the query, 400 for a body or a query that is not
@@ -228,7 +237,8 @@ async def read_request(request: Request, bodies: Bodies, limits: RequestLimits, 
             found = fields.model_validate_json(body)
         else:
             in_query = query_fields(request, key_in_query=limits.key_in_query)
-            in_form = {} if in_query and not body else await _form_fields(request, body, media_type, options)
+            has_form = bool(body) or not (in_query or may_be_empty)
+            in_form = await _form_fields(request, body, media_type, options) if has_form else {}
             found = fields.model_validate({**in_query, **in_form})
         return found if found.api_key else found.model_copy(update={"api_key": header_key(request)})
     except ValidationError as error:
@@ -270,9 +280,14 @@ def query_fields(request: Request, *, key_in_query: bool) -> dict[str, str | lis
     """
     found = _parsed(request.url.query)
     if any(found.get(name) for name in KEY_FIELDS) and not key_in_query:
-        message = "a key in the address is refused, because addresses are logged; send it in the body or the header "
-        raise HTTPException(403, f"{message}Authorization, or start the server with --key-in-query")
+        raise key_in_query_refused()
     return found
+
+
+def key_in_query_refused() -> HTTPException:
+    """Return the answer to a request whose key would be in the query of the address."""
+    message = "a key in the address is refused, because addresses are logged; send it in the body or the header "
+    return HTTPException(403, f"{message}Authorization, or start the server with --key-in-query")
 
 
 def _parsed(text: str) -> dict[str, str | list[str]]:
