@@ -180,7 +180,7 @@ def serve(
             raise
         raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
     from mtcli.runtime.memory import used
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
     from mtcli.serve.corrections import MemorySources
 
     request_limits = RequestLimits(

@@ -17,10 +17,9 @@ from threading import Lock
 from typing import Any
 from unicodedata import normalize
 
-from mtcli.corpus.readers.columns import find_columns
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import file_form, form_suffix
-from mtcli.corpus.readers.tables import first_row
+from mtcli.corpus.readers.tables import find_columns, first_row
 from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
