@@ -224,8 +224,11 @@ DOCUMENTS = {
     "page.html": "<html><body><p>red tree.</p></body></html>\n",
     "products.csv": "title,description\nred tree.,blue house.\n",
     "terms.tsv": "tree\teert\n",
+    "memory.tsv": "red tree.\teert der.\n",
+    "old.tmx": '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>house</seg></tuv>'
+    '<tuv xml:lang="es"><seg>esuoh</seg></tuv></tu></body></tmx>',
 }
-"""The documents and the terms that the README names, each with a sentence of the toy pairs."""
+"""The documents, the terms and the memories that the README names, each with a sentence of the toy pairs."""
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,11 @@ from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
+from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
+from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -29,6 +31,10 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
+    memories: dict[str, Memory] = field(default_factory=dict)
+    """What is translated in place of the model, by target language."""
+    corrections: dict[str, Corrections] = field(default_factory=dict)
+    """Where corrections go, by target language; empty: they are refused."""
     batcher: Batcher = field(init=False)
 
     @property
@@ -44,7 +50,8 @@ class ServedModel:
     @property
     def shown(self) -> PageData:
         """What the page shows of it."""
-        return self.page or PageData(*self.languages, targets=tuple(self.tags))
+        page = self.page or PageData(*self.languages, targets=tuple(self.tags))
+        return replace(page, corrects=bool(self.corrections))
 
     @property
     def targets(self) -> list[str]:
@@ -64,6 +71,21 @@ class ServedModel:
         except UsageError:
             return False
         return True
+
+    def known_target(self, target: str) -> str:
+        """Return the code of this server for the target language of a request, such as the tag `fra` for `fr`.
+
+        Raises:
+            UsageError: A multilingual model has no such target, or several.
+        """
+        if not self.tags:
+            return self.languages[1]
+        tag = self.translator.tokenizer.tag_of(target)
+        return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
+
+    def memory_to(self, target: str) -> Memory | None:
+        """Return the memory of a request; None: there is none."""
+        return self.memories.get(self.known_target(target)) if self.memories else None
 
     def target_of(self, target: str) -> str:
         """Return the code of the target language of a request."""

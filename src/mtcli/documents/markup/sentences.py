@@ -46,6 +46,44 @@ class InlineTranslation:
     """What the model wrote for it. The alignment is that of this text."""
 
 
+def with_tags_of(sentence: Inline, translation: str, *, decimals: bool = False) -> Inline | None:
+    """Return a known translation of the text of a sentence with its tags; None: they cannot be placed in it.
+
+    White space and tags at the ends of the sentence stay there. The places of others are estimated from positions.
+
+    Args:
+        sentence: The sentence.
+        translation: The translation of its text, with the characters of its references.
+        decimals: See `translate_candidates`.
+    """
+    first, last = _without_outer_tags(sentence)
+    before, inner, after = sentence[:first], sentence[first:last], sentence[last:]
+    if all(isinstance(part, str) for part in inner):
+        text = text_with_references(inner)
+        start = text[: len(text) - len(text.lstrip())]
+        end = text[len(text.rstrip()) :]
+        return merged([*before, start, translation.strip(), end, *after])
+    prepared = _Sentence(sentence, use_tokens=False, decimals=decimals)
+    links = diagonal_links(prepared.marked.text, translation)
+    placed = prepared.whole(reinsert(prepared.marked, translation, links))
+    return placed if prepared.is_faithful(placed) else None
+
+
+def _without_outer_tags(sentence: Inline) -> tuple[int, int]:
+    """Return where a sentence begins and ends without the tags at its ends that stand for no words."""
+    first = 0
+    last = len(sentence)
+    while first < last and _is_wordless_tag(sentence[first]):
+        first += 1
+    while last > first and _is_wordless_tag(sentence[last - 1]):
+        last -= 1
+    return first, last
+
+
+def _is_wordless_tag(part: str | Tag) -> bool:
+    return isinstance(part, Tag) and not part.is_content and not part.text
+
+
 class _Sentence:
     """A sentence on its way to its translation."""
 
