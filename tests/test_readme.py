@@ -255,8 +255,10 @@ def place(folder: Path, exported: str) -> Path:
         (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
-    for name in ("short", "demo", "a", "b", "child", "NAME", "deen"):
+    for name in ("short", "demo", "a", "b", "child", "NAME", "deen", "es-en"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
+    further = shutil.copytree(folder / "runs" / "pairs-en-es", folder / "runs" / "en-nah") / "config.toml"
+    further.write_text(further.read_text().replace('src = "en"', 'src = "es"').replace('tgt = "es"', 'tgt = "nah"'))
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
     return folder
 
