@@ -94,10 +94,10 @@ def test_the_pairs_of_a_fit_may_all_be_equal() -> None:
 
 def test_noise_keeps_tags_and_scripts_without_capitals() -> None:
     tagged = noisy_pairs([(">>fra<< Two dogs", "Deux chiens")], ("en", "fr"), ["fra"])
-    assert [source[:7] for source, _ in tagged] == [">>fra<<"] * 3
-    assert tagged[2] == (">>fra<< TWO DOGS", "DEUX CHIENS")
-    assert sorted(tagged[1][0]) == sorted(">>fra<< Two dogs")
-    assert len(noisy_pairs([("两只狗", "Two dogs")], ("zh", "en"))) == 2
+    assert [source[:7] for kind in tagged.values() for source, _ in kind] == [">>fra<<"] * 3
+    assert tagged["capitals"] == [(">>fra<< TWO DOGS", "DEUX CHIENS")]
+    assert sorted(tagged["characters"][0][0]) == sorted(">>fra<< Two dogs")
+    assert noisy_pairs([("两只狗", "Two dogs")], ("zh", "en"))["capitals"] == []
     assert noisy_pairs(HELD_OUT, ("en", "xx")) == noisy_pairs(HELD_OUT, ("en", "xx"))
 
 

@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.metrics import sacrebleu_metrics
+from mtcli.runtime.progress import Progress
+from mtcli.runtime.wording import counted
 from mtcli.text.letter_case import has_case, upper
 from mtcli.text.lines import Pair
 from mtcli.translate.confidence import (
@@ -90,8 +94,10 @@ def num_calibration_lines(num_pairs: int) -> int:
     return min(num_pairs, MAX_PAIRS) + 3 * min(num_pairs, NOISY_LINES)
 
 
-def noisy_pairs(pairs: Sequence[Pair], languages: tuple[str, str], tags: Sequence[str] = ()) -> list[Pair]:
-    """Return pairs whose sources are random letters, shuffled characters, or capitals, made from the first pairs.
+def noisy_pairs(
+    pairs: Sequence[Pair], languages: tuple[str, str], tags: Sequence[str] = (), number: int = NOISY_LINES
+) -> dict[str, list[Pair]]:
+    """Return pairs whose sources are random `letters`, shuffled `characters`, or `capitals`, by these names.
 
     References stay, but those of capitals are in capitals too.
 
@@ -99,19 +105,21 @@ def noisy_pairs(pairs: Sequence[Pair], languages: tuple[str, str], tags: Sequenc
         pairs: Sentence pairs.
         languages: Source and target.
         tags: The target languages of a multilingual model. The tag of one at the start of a source stays there.
+        number: Pairs that are made into noise, the first ones.
     """
     random = Random(SEED)
     letters = sorted({character for src, _ in pairs for character in src if character.isalpha()}) or [""]
     src_language, tgt_language = languages
-    noisy = []
-    for source, target in pairs[:NOISY_LINES]:
+    noisy: dict[str, list[Pair]] = {"letters": [], "characters": [], "capitals": []}
+    for source, target in pairs[:number]:
         tag, text = _split_tag(source, tags)
         characters = list(text)
         random.shuffle(characters)
         replaced = "".join(random.choice(letters) if each.isalpha() else each for each in text)
-        noisy += [(tag + replaced, target), (tag + "".join(characters), target)]
+        noisy["letters"].append((tag + replaced, target))
+        noisy["characters"].append((tag + "".join(characters), target))
         if has_case(text):
-            noisy.append((tag + upper(text, src_language), upper(target, tgt_language)))
+            noisy["capitals"].append((tag + upper(text, src_language), upper(target, tgt_language)))
     return noisy
 
 
@@ -141,27 +149,29 @@ def examples_of(
         is_noisy: For each pair, see `Example`; empty: none is.
     """
     options = replace(options, scores=True, repair=True)
+    progress = Progress("calibrating", total=len(pairs), unit="lines")
     (metric,) = sacrebleu_metrics(("chrf",), False, None)
     noise = is_noisy or [False] * len(pairs)
     examples: list[Example] = []
     first = 0
     size = FIRST_LINES
     seconds = 0.0
-    while first < len(pairs) and MAX_SLOWDOWN * seconds < seconds_left():
-        started_at = time.monotonic()
-        part = pairs[first : first + size]
-        sources = [source for source, _ in part]
-        ids = translator.tokenizer.encode_src(sources)
-        found = translator.translate(sources, options, total=len(part), warn=False, quiet=True)
-        for number, (translation, row) in enumerate(zip(found, ids, strict=True), first):
-            best = translation.candidates[0]
-            if row and np.isfinite(best.log_prob):
-                values = features(best.log_prob, len(best.ids), len(row))
-                chrf = _chrf(metric, best.text, pairs[number][1])
-                examples.append(Example(values, chrf, noise[number]))
-        seconds = time.monotonic() - started_at
-        first += len(part)
-        size *= 2
+    with progress:
+        while first < len(pairs) and MAX_SLOWDOWN * seconds < seconds_left():
+            started_at = time.monotonic()
+            part = pairs[first : first + size]
+            sources = [source for source, _ in part]
+            ids = translator.tokenizer.encode_src(sources)
+            found = translator.translate(sources, options, warn=False, bar=progress)
+            for number, (translation, row) in enumerate(zip(found, ids, strict=True), first):
+                best = translation.candidates[0]
+                if row and np.isfinite(best.log_prob):
+                    values = features(best.log_prob, len(best.ids), len(row))
+                    chrf = _chrf(metric, best.text, pairs[number][1])
+                    examples.append(Example(values, chrf, noise[number]))
+            seconds = time.monotonic() - started_at
+            first += len(part)
+            size *= 2
     return examples
 
 
@@ -191,9 +201,10 @@ def calibrate(
     random = Random(SEED)
     sample = random.sample(pairs, min(len(pairs), MAX_PAIRS))
     lines = [(pair, False) for pair in sample]
-    lines += [(pair, True) for pair in noisy_pairs(sample, languages, sorted(translator.tokenizer.tags))]
+    noisy = noisy_pairs(sample, languages, sorted(translator.tokenizer.tags))
+    lines += [(pair, True) for kind in noisy.values() for pair in kind]
     random.shuffle(lines)
-    is_noisy = [noisy for _, noisy in lines]
+    is_noisy = [is_noise for _, is_noise in lines]
     examples = examples_of(translator, options, [pair for pair, _ in lines], seconds_left, is_noisy=is_noisy)
     if sum(not example.is_noisy for example in examples) < MIN_PAIRS:
         raise TooFewError
@@ -321,4 +332,37 @@ def update_confidence(
     translator, options, languages = load(run, device, "auto")
     confidence = calibrate(translator, options, pairs, languages, seconds_left)
     store_confidence(run, confidence)
+    return confidence
+
+
+def calibrate_import(model: Path, spec: str, src: str, tgt: str, tags: Sequence[str] = ()) -> Confidence:
+    """Calibrate an imported model on pairs that the user names.
+
+    Args:
+        model: The folder of the model.
+        spec: The pairs, in any form that `--train` takes.
+        src: Source language.
+        tgt: Target language.
+        tags: The target languages of a multilingual model.
+
+    Raises:
+        UsageError: The model is multilingual, and a source does not begin with the tag of a language.
+        DataError: The pairs cannot be read, or are too few.
+        ModelError: The folder has no usable model.
+        StorageError: The result cannot be written.
+    """
+    pairs = list(read_pairs(spec, src, tgt))
+    if len(pairs) < MIN_PAIRS:
+        raise DataError(f"{spec}: {counted(len(pairs), 'pair')}; give --calibrate {MIN_PAIRS} or more, better 1,000")
+    without_tag = [source for source, _ in pairs if tags and not _split_tag(source, tags)[0]]
+    if without_tag:
+        raise UsageError(
+            f"--calibrate {spec}: this model has several target languages, and {without_tag[0][:40]!r} does not begin "
+            f"with the tag of one, such as >>{tags[0]}<<"
+        )
+    try:
+        confidence = update_confidence(model, pairs)
+    except TooFewError:
+        raise DataError(f"{spec}: too few sentences that the model translates; give other pairs") from None
+    assert confidence is not None
     return confidence
