@@ -35,10 +35,12 @@ from unicodedata import normalize
 
 import torch
 
+from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.batching import Batch
-from mtcli.corpus.cache.build import read_training_pairs
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.held_out import read_split, source_key
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.evaluation.comparison import compare
 from mtcli.terms.annotation import TermAnnotator, TermInventor, places_of, translations
 from mtcli.terms.terms import Match, Term, Terms, uses
@@ -85,7 +87,7 @@ def main() -> int:
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
     config = load_config(arguments.model / "config.toml")
-    training = list(read_training_pairs(config))
+    training = training_pairs(arguments.model, config.data)
     annotator = TermAnnotator.learn(training, config.data.split_seed)
     by_line = held_out_terms(annotator, training, test)
     pairs = [pair for pair in test if pair[0] in by_line]
@@ -117,6 +119,14 @@ def main() -> int:
         f"speed with soft terms: {statistics.median(ratios):.3f} of that without ({min(ratios):.3f}–{max(ratios):.3f})"
     )
     return int(share_used(hard) < 1)
+
+
+def training_pairs(run: Path, data: DataConfig) -> list[Pair]:
+    """Read the training pairs of a run without those that it holds out. Sources with placeholders are not replaced."""
+    held_out = {source_key(src) for name in ("valid", "test") for src, _ in read_split(run, name, empty_ok=True)}
+    corpora = [parse_source(spec).path for spec in data.train]
+    pairs = [pair for corpus in corpora for pair in read_pairs(corpus, data.src, data.tgt, swap=data.swap)]
+    return [(src, tgt) for src, tgt in pairs if source_key(src) not in held_out]
 
 
 def held_out_terms(

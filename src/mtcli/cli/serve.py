@@ -123,7 +123,7 @@ def serve(
             raise
         raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
     from mtcli.runtime.memory import used
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
 
     request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout, max_file)
     listening = listen(host, port)

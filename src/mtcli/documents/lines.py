@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.markup.sentences import InlineTranslation
@@ -52,35 +51,41 @@ class BySentence(Translator):
         lines: Iterable[str],
         options: Options,
         *,
+        total: int | None = None,
+        bar: Progress | None = None,
         warn: bool = True,
         quiet: bool = False,
         ready: Callable[[], bool] = lambda: True,
         rank: int = 0,
         num_ranks: int = 1,
         growing: bool = False,
-        **how: Any,
     ) -> Iterator[Translation]:
-        """See `Translator.translate`."""
+        """See `Translator.translate`.
+
+        Progress counts sentences, so a bar for lines is not used, and neither is `total`, the number of lines. With
+        `prefix` or `sample`, both are.
+        """
         if options.prefix or options.sample:
             yield from self._translator.translate(
                 lines,
                 options,
+                total=total,
+                bar=bar,
                 warn=warn,
                 quiet=quiet,
                 ready=ready,
                 rank=rank,
                 num_ranks=num_ranks,
                 growing=growing,
-                **how,
             )
             return
         if options.to:
             self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
-        with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
+        with Progress("translating", unit="sentences", quiet=quiet) as sentences:
             for window in windows:
                 together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
-                yield from self._translate_sentences(together, options, bar, warn=warn, growing=growing)
+                yield from self._translate_sentences(together, options, sentences, warn=warn, growing=growing)
 
     def _translate_sentences(
         self, windows: Iterable[tuple[int, list[str]]], options: Options, bar: Progress, *, warn: bool, growing: bool

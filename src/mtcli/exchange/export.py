@@ -95,7 +95,7 @@ def obstacles(config: Config, target: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TranslationDifference:
     """A sentence that the two models translate differently, and the score that each gives its own translation."""
 
     source: str
@@ -117,7 +117,7 @@ class Parity:
     length_penalty: float
     max_score_difference: float
     """The largest difference of the scores of equal translations."""
-    differences: tuple[Difference, ...]
+    differences: tuple[TranslationDifference, ...]
     """The first `MAX_DIFFERENCES`."""
     score: str
     """The definition of the scores."""
@@ -155,7 +155,7 @@ def compare(
         if a.text == b.text:
             max_score_difference = max(max_score_difference, abs(a.score - b.score))
         else:
-            differences.append(Difference(our_translation.source, a.text, b.text, a.score, b.score))
+            differences.append(TranslationDifference(our_translation.source, a.text, b.text, a.score, b.score))
     penalty = penalty_formula(options.length_penalty, options.length_normalization)
     return Parity(
         sentences=len(sources),

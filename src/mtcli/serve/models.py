@@ -10,7 +10,7 @@ from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
-from mtcli.text.language_identifier import Guess, LanguageIdentifier
+from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -118,7 +118,7 @@ class Models:
             found.setdefault(src, []).append(tgt)
         return found
 
-    def identify(self, text: str) -> list[Guess]:
+    def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return the languages of the server that a text may be in, the most probable first."""
         if self._identifier is None:  # takes half a second, which only requests of this kind need
             self._identifier = LanguageIdentifier(self.codes)

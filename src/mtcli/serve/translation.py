@@ -38,7 +38,7 @@ from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import RequestLimits, TranslationRequest
 from mtcli.serve.uploads import Upload
 from mtcli.terms.terms import Terms, parse_terms
-from mtcli.text.language_identifier import Guess
+from mtcli.text.language_identifier import IdentifiedLanguage
 from mtcli.translate.line_warnings import warnings_of
 from mtcli.translate.translation import Candidate, Translation
 
@@ -138,7 +138,7 @@ class TranslationService:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
         return fields.model_copy(update={"source": source, "target": target})
 
-    async def identify(self, text: str) -> list[Guess]:
+    async def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return the languages of the server that a text may be in, the most probable first.
 
         Raises:

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.signals import QuietInterrupt
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import counted, printable
 from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers

@@ -25,7 +25,7 @@ from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_t
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
-    Source,
+    SourceLine,
     Window,
     annotated,
     read_windows,
@@ -166,13 +166,15 @@ class Translator:
         while the last batches of the window before are searched.
         """
 
-        def batches() -> Iterator[tuple[_Work, list[Source]]]:
+        def batches() -> Iterator[tuple[_Work, list[SourceLine]]]:
             for first, lines in windows:
                 work = self._begin_window(first, lines, search, warn=warn)
                 for batch in work.batches:
                     yield work, batch
 
-        def searched(batch: tuple[_Work, list[Source]]) -> tuple[_Work, list[Source], list[tuple[Candidate, ...]]]:
+        def searched(
+            batch: tuple[_Work, list[SourceLine]],
+        ) -> tuple[_Work, list[SourceLine], list[tuple[Candidate, ...]]]:
             work, sources = batch
             return work, sources, search.candidates(sources) if sources else []
 
@@ -228,7 +230,7 @@ class Translator:
             work.add(sources, candidates)
         self._repair(work, lacking, search)
 
-    def _repair(self, work: "_Work", sources: Sequence[Source], search: "_Search") -> None:
+    def _repair(self, work: "_Work", sources: Sequence[SourceLine], search: "_Search") -> None:
         """Search again for those of some sources that have no usable translation, if the options say so.
 
         The same backend searches as before. CTranslate2 may find other hypotheses than PyTorch where n-grams are
@@ -257,14 +259,14 @@ class _Work:
     lines: Sequence[str]
     terms: Sequence[Sequence[Match]]
     """The terms in each line; empty if the options have no terms."""
-    sources: Sequence[Source]
+    sources: Sequence[SourceLine]
     """The lines that have anything to translate."""
-    batches: Sequence[list[Source]]
+    batches: Sequence[list[SourceLine]]
     """These sources, divided; one empty batch if there are none."""
     found: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
     """The translations so far, by the number of their line in the input."""
 
-    def add(self, sources: Sequence[Source], candidates: Sequence[tuple[Candidate, ...]]) -> None:
+    def add(self, sources: Sequence[SourceLine], candidates: Sequence[tuple[Candidate, ...]]) -> None:
         """Keep the translations of some sources, in place of those before."""
         self.found.update(zip((source.number for source in sources), candidates, strict=True))
 
@@ -277,7 +279,7 @@ class _Search:
     options: Options
     rerank: Rerank | None
 
-    def batches(self, sources: Sequence[Source]) -> list[list[Source]]:
+    def batches(self, sources: Sequence[SourceLine]) -> list[list[SourceLine]]:
         """Divide sources into batches of similar length.
 
         The longest sources come first, so that a batch that is too large fails at once. There are as few batches as the
@@ -309,13 +311,13 @@ class _Search:
         return self.backend.map_batches(search, batches, self.options)
 
     def batches_with_candidates(
-        self, sources: Sequence[Source]
-    ) -> Iterator[tuple[list[Source], list[tuple[Candidate, ...]]]]:
+        self, sources: Sequence[SourceLine]
+    ) -> Iterator[tuple[list[SourceLine], list[tuple[Candidate, ...]]]]:
         """Yield the batches of some sources, each with the translations of its sources."""
         batches = self.batches(sources)
         yield from zip(batches, self.map(self.candidates, batches), strict=True)
 
-    def candidates(self, sources: Sequence[Source]) -> list[tuple[Candidate, ...]]:
+    def candidates(self, sources: Sequence[SourceLine]) -> list[tuple[Candidate, ...]]:
         """Search the `n_best` translations of each source of a batch.
 
         The first translation is the best that the beam of the options finds, after reranking, whatever `n_best` is. If
@@ -334,7 +336,7 @@ class _Search:
             found = self._aligned(sources, found)
         return [tuple(candidates) for candidates in found]
 
-    def _search_once(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def _search_once(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search once. Return the different texts found for each source, best first, and only usable ones if any is."""
         if self.rerank is not None:
             options = replace(options, scores=True)
@@ -343,13 +345,13 @@ class _Search:
             found = self.rerank([source.line for source in sources], found)
         return [self._usable(*pair) for pair in zip(sources, found, strict=True)]
 
-    def _usable(self, source: Source, candidates: list[Candidate]) -> list[Candidate]:
+    def _usable(self, source: SourceLine, candidates: list[Candidate]) -> list[Candidate]:
         """Return the usable translations of a source if the options say so and it has any."""
         if not self.options.repairs or (self.options.n_best == 1 and _is_translated(source, candidates)):
             return candidates
         return usable(source.line, candidates)
 
-    def _search_wider(self, sources: Sequence[Source], wider: Options, found: list[list[Candidate]]) -> None:
+    def _search_wider(self, sources: Sequence[SourceLine], wider: Options, found: list[list[Candidate]]) -> None:
         """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
         options = self.options
         lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
@@ -363,7 +365,7 @@ class _Search:
                 else:
                     found[i] = self._usable(sources[i], add_new_texts(found[i], merged))
 
-    def _aligned(self, sources: Sequence[Source], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+    def _aligned(self, sources: Sequence[SourceLine], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Add to each candidate of each source its word alignment."""
         from mtcli.translate.alignment import align  # which imports NumPy
 
@@ -385,7 +387,7 @@ def _with_length_penalty(candidate: Candidate, options: Options) -> Candidate:
     return replace(candidate, penalty=penalty, score=candidate.log_prob / penalty)
 
 
-def _is_translated(source: Source, candidates: Sequence[Candidate]) -> bool:
+def _is_translated(source: SourceLine, candidates: Sequence[Candidate]) -> bool:
     """Return True if the best translation of a line is usable."""
     return is_usable(source.line, candidates[0].text)
 

@@ -15,7 +15,7 @@ from mtcli.text import languages
 
 
 @dataclass(frozen=True)
-class Unit:
+class BilingualUnit:
     """A source without a translation; see `slots.Slot`."""
 
     span: Span
@@ -38,21 +38,23 @@ class Unit:
         return self.place(self.before + content + self.after)
 
 
-def make_unit(text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]) -> Unit | None:
+def make_unit(
+    text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]
+) -> BilingualUnit | None:
     """Make a unit of an element with text; None if there is no letter in it.
 
     Args:
         text: The file.
         source: The element with the text in the source language.
         classify: See `inline_items`.
-        place: See `Unit`.
+        place: See `BilingualUnit`.
     """
     start, end = inside(text, source)
     escape_text = partial(escape, references_of(text[start:end]))
     span = make_span(text, list(inline_items(text, source, classify)), render_with(escape_text))
     if span is None:
         return None
-    return Unit(span, text[start : span.start], text[span.end : end], place)
+    return BilingualUnit(span, text[start : span.start], text[span.end : end], place)
 
 
 def is_filled(text: str, element: Element) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
-    Unit,
+    BilingualUnit,
     check_language,
     fill,
     is_filled,
@@ -92,7 +92,7 @@ class _Reader1:
             start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
             yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{language_tag(self.options.tgt)}"')
 
-    def _units(self, element: Element, translate: bool) -> Iterator[Unit]:
+    def _units(self, element: Element, translate: bool) -> Iterator[BilingualUnit]:
         """Yield the units without a translation in an element."""
         translate = element.attributes.get("translate", "yes" if translate else "no") != "no"
         if element.name == self.unit_name:
@@ -103,7 +103,7 @@ class _Reader1:
         for child in element.elements():
             yield from self._units(child, translate)
 
-    def _unit(self, element: Element) -> Unit | None:
+    def _unit(self, element: Element) -> BilingualUnit | None:
         """Return the unit of an element with a source, or None if it has a translation."""
         source = next(element.elements("source"), None)
         target = next(element.elements("target"), None)
