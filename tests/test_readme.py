@@ -209,11 +209,11 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; those that train, import or serve are parsed above ----
+# ---- the other commands, with the same model; those that train, import, serve or need a second one are parsed above ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
+    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
     or line == "mtcli --version"
 )  # fmt: skip
 
@@ -255,10 +255,8 @@ def place(folder: Path, exported: str) -> Path:
         (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
-    for name in ("short", "demo", "a", "b", "child", "NAME", "deen", "es-en"):
+    for name in ("short", "demo", "a", "b", "child", "NAME", "deen"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
-    further = shutil.copytree(folder / "runs" / "pairs-en-es", folder / "runs" / "en-nah") / "config.toml"
-    further.write_text(further.read_text().replace('src = "en"', 'src = "es"').replace('tgt = "es"', 'tgt = "nah"'))
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
     return folder
 
