@@ -39,6 +39,12 @@ EXAMPLES = 3
 WIDTH = 80
 """Characters of each side of an example."""
 
+FAR_TOO_FEW_PAIRS = 5000
+"""Fewer pairs than this are hardly enough for one narrow domain."""
+
+FEW_PAIRS = 30_000
+"""With fewer pairs than this, a parent model gives more than any setting of a training (docs/small-languages.md)."""
+
 UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
 """Scripts without spaces between words, as `rules.script` names them. Words are not counted in them."""
 
@@ -403,6 +409,23 @@ def _side_statistics(seen: Survey, side: int, language: str, tokens: TokenCounts
     return found
 
 
+def remark_on_size(pairs: int) -> str | None:
+    """Return what would help a training on so few pairs; None for `FEW_PAIRS` or more, or for no pairs."""
+    if not 0 < pairs < FEW_PAIRS:
+        return None
+    number = counted(pairs, "training pair")
+    ways = (
+        "start from a model of a large or related language that shares a side with yours (--init PARENT); use text "
+        "that you have in one language only (mtcli improve --mono-tgt FILE); docs/small-languages.md shows how"
+    )
+    if pairs < FAR_TOO_FEW_PAIRS:
+        return (
+            f"{number}: far too few for a usable translator, which needs 10,000 or more in one narrow domain and "
+            f"100,000 or more for everyday sentences. What helps: {ways}"
+        )
+    return f"{number}: few for everyday sentences. What helps: {ways}"
+
+
 def to_text(report: Report) -> str:
     """Return a summary, then each finding with advice and examples."""
     pairs = len(report.survey.found)
@@ -417,6 +440,8 @@ def to_text(report: Report) -> str:
         lines += ["", *_finding_lines(finding, pairs)]
     removed = _removed(report)
     lines.append("")
+    if remark := remark_on_size(pairs - removed):
+        lines += [remark, ""]
     if removed:
         lines.append(f"mtcli data clean would remove {_share(removed, pairs)}; its --rejected FILE lists them")
         invalid = next((finding.pairs for finding in report.findings if finding.rule.name == "invalid UTF-8"), 0)
