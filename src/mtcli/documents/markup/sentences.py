@@ -100,7 +100,7 @@ class _Sentence:
         """No translation of it is faithful, so it stays as it is."""
         self.is_unanswered = False
         """The model wrote nothing, or only what it must not add, so it stays as it is."""
-        content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Tag) and mark.is_content]
+        content = [index for index, piece in enumerate(self.pieces) if isinstance(piece, Tag) and piece.is_content]
         self.mark_of_token: dict[str, Tag] = {}
         written: dict[int, str] = {}
         for index in content:
@@ -112,10 +112,10 @@ class _Sentence:
                 self.mark_of_token[token] = mark
             elif not mark.is_markup:
                 written[index] = mark.raw
-        for index, mark in enumerate(self.pieces):
-            if isinstance(mark, Tag) and mark.text and not mark.text.isspace() and written.get(index) not in TOKENS:
-                written[index] = mark.text
-                self.mark_of_token[mark.text] = mark
+        for index, piece in enumerate(self.pieces):
+            if isinstance(piece, Tag) and piece.text and not piece.text.isspace() and written.get(index) not in TOKENS:
+                written[index] = piece.text
+                self.mark_of_token[piece.text] = piece
         self.has_placeholders = bool(written)
         self.has_marks = any(isinstance(piece, Tag) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
