@@ -1,6 +1,7 @@
 """The application of `mtcli serve`: its routes and their answers, and the translated files until their download."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
 from mtcli.serve.corrections import MemorySources, load_memories
-from mtcli.serve.models import Models, ServedModel, percent
+from mtcli.serve.models import Models, ServedModel, percent, through_pivots
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
 from mtcli.serve.page import PageData, page_data, render
@@ -38,6 +39,8 @@ from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Translation
+
+log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -168,6 +171,9 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
+    for model in through_pivots(models):
+        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        models.append(model)
     app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
     return app, [model.languages for model in models]
 
