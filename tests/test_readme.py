@@ -225,6 +225,7 @@ DOCUMENTS = {
     "products.csv": "title,description\nred tree.,blue house.\n",
     "terms.tsv": "tree\teert\n",
     "memory.tsv": "red tree.\teert der.\n",
+    "corrections.tsv": "source\ttranslation\tdate\tnote\nred tree.\teert der.\t2026-11-25\t\n",
     "old.tmx": '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>house</seg></tuv>'
     '<tuv xml:lang="es"><seg>esuoh</seg></tuv></tu></body></tmx>',
 }
