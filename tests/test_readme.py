@@ -209,11 +209,11 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; those that train, import or serve are parsed above ----
+# ---- the other commands, with the same model; those that train, import, serve or need a second one are parsed above ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
+    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
     or line == "mtcli --version"
 )  # fmt: skip
 

@@ -202,6 +202,16 @@ RerankOption = Annotated[
         show_default="none",
     ),
 ]
+PivotOption = Annotated[
+    Path | None,
+    model_option(
+        "--pivot",
+        metavar="DIR",
+        help="A second model, which translates the result further: with --model from Spanish to English and this one "
+        "from English to Nahuatl, Spanish is translated into Nahuatl.",
+        show_default="none",
+    ),
+]
 RerankWeightOption = Annotated[
     float | None,
     number(

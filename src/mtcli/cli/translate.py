@@ -27,6 +27,7 @@ from mtcli.cli.options import (
     MemoryOption,
     ModelsOption,
     NoRepeatNgramOption,
+    PivotOption,
     ReplaceOption,
     RerankOption,
     RerankWeightOption,
@@ -112,6 +113,7 @@ def translate(
     model: ModelsOption = None,
     rerank: RerankOption = None,
     rerank_weight: RerankWeightOption = None,
+    pivot: PivotOption = None,
     to: ToOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -248,7 +250,10 @@ def translate(
     if length_penalty is not None and beam_size == 1 and not is_ranked and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
-    check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
+    if pivot is not None:
+        unsuitable = {"sample": sample or None, "terms": terms, "rerank": rerank, "prefix": prefix or None}
+        _refuse(unsuitable, "not with --pivot")
+    check_files(text, input_, output, [*models, *(each for each in (rerank, pivot) if each)])
     columns = tuple(column or ())
     as_document = is_document_input(text, input_, output, paragraphs=paragraphs, columns=columns)
     if as_document:
@@ -274,6 +279,8 @@ def translate(
 
     note_latest(models)
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
+    if pivot is not None:
+        translator, options, (src, tgt) = _through(pivot, translator, options, (src, tgt), device, engine, given)
     warn_of_files(text or ())
     shows_scores = scores or format_ != "text"
     options = with_changes(options, scores=shows_scores or n_best > 1, repair=not as_is)
@@ -371,6 +378,34 @@ def _load(
     if rerank:
         translator.rerank = load_reranker(rerank, rerank_weight, device, languages, options).rerank
     return translator, options, languages
+
+
+def _through(
+    pivot: Path,
+    first: "Translator",
+    first_options: "Options",
+    first_languages: tuple[str, str],
+    device: str,
+    engine: str,
+    given: dict[str, Any],
+) -> "tuple[Translator, Options, tuple[str, str]]":
+    """Load the model that translates the result of the first one further. See `_load`.
+
+    Raises:
+        UsageError: It does not translate from the language into which the first one does.
+    """
+    from mtcli.translate.loading import load
+    from mtcli.translate.pivot import PivotTranslator, check_languages
+    from mtcli.translate.translation import Options
+
+    second, options, second_languages = load(pivot, device, engine, Options(**given))
+    options = with_changes(options, **given)
+    to_pivot = second_languages[0] if first.tokenizer.tags else ""
+    between = (first_languages[0], to_pivot or first_languages[1])
+    languages = check_languages([between, second_languages])
+    first_options = with_changes(first_options, to=to_pivot, n_best=1)
+    note(f"{languages[0]} → {options.to or languages[1]} through {second_languages[0]}")
+    return PivotTranslator(first, first_options, second), options, languages
 
 
 def _refuse(options: dict[str, Any], reason: str) -> None:

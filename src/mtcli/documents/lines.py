@@ -149,7 +149,7 @@ def _translation(line: str, segment: TranslatedSegment, options: Options) -> Tra
 
 
 def _candidate(line: str, segment: TranslatedSegment, number: int, options: Options) -> Candidate:
-    """Join one translation of each sentence: the text, the sums of the scores, and the word alignment."""
+    """Join one translation of each sentence: the text, the sums of the scores, the confidence, the word alignment."""
     text = text_of(segment.content(number))
     chosen = segment.chosen(number)
     written = [answer.candidate for answer in chosen]
@@ -159,6 +159,7 @@ def _candidate(line: str, segment: TranslatedSegment, number: int, options: Opti
         log_prob=sum(each.log_prob for each in written),
         score=sum(each.score for each in written),
         alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
+        confidence=segment.confidence(number),
         reverse_log_prob=sum(reverse) if reverse else None,
     )
 

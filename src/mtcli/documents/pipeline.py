@@ -100,6 +100,20 @@ class TranslatedSegment:
         joined = _joined(self.sentences, list(zip(self.asked, contents, strict=True)))
         return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
 
+    def confidence(self, number: int = 0) -> float | None:
+        """Return the mean confidence of the sentences of one of its translations, each weighted by its characters.
+
+        Sentences that the model was not given, such as numbers, do not count. None: no sentence has a confidence.
+        """
+        weighted = 0.0
+        total = 0
+        for asked, answer in zip(self.asked, self.chosen(number), strict=True):
+            if answer.candidate.confidence is not None:
+                length = len(text_of(asked))
+                weighted += length * answer.candidate.confidence
+                total += length
+        return weighted / total if total else None
+
     def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
         """Yield each sentence, as it is translated, with its translations."""
         yield from zip(self.asked, self.answers, strict=True)

@@ -31,6 +31,7 @@ from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import FORMAT, sha256
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -210,6 +211,9 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
     about = export_details(model, info, target, quantization)
+    confidence = read_confidence(model)
+    if confidence is not None:
+        about["confidence"] = confidence.model_dump(mode="json")
     if target == "argos":
         about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
     with whole_folder(out) as folder:

@@ -28,7 +28,7 @@ from mtcli.exchange.marian_config import (
 from mtcli.exchange.marian_weights import parameters_of, read_weights
 from mtcli.runtime.files import read_regular, write_file
 from mtcli.runtime.outputs import check_replaceable, whole_folder
-from mtcli.storage import ORIGIN
+from mtcli.storage import CONFIDENCE, ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
 from mtcli.text.languages import checked
 from mtcli.text.tokenizer import sentencepiece_file
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 """Version of `origin.json`."""
 
-WRITTEN = {ORIGIN, "README.md", "config.toml", "model.safetensors", "tokenizer.json"}
+WRITTEN = {CONFIDENCE, ORIGIN, "README.md", "config.toml", "model.safetensors", "tokenizer.json"}
 """All files of an imported model. An import that replaces a folder deletes no others."""
 
 SIDES_OF_NAME = re.compile(r"opus-mt(?:-[a-z]+)*-([A-Za-z]{2,7})-([A-Za-z]{2,7})")

@@ -37,7 +37,7 @@ from mtcli.serve.translation import TranslatedTexts, TranslationService
 from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
-from mtcli.translate.translation import Translation
+from mtcli.translate.translation import Candidate, Translation
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -309,17 +309,22 @@ def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -
 
 
 def _line_answer(line: Translation, warnings: Sequence[str]) -> dict[str, Any]:
-    candidates = [
-        {
-            "text": candidate.text,
-            "log_prob": candidate.log_prob,
-            "score": candidate.score,
-            "alignment": candidate.alignment,
-        }
-        for candidate in line.candidates
-    ]
+    candidates = list(map(_candidate_answer, line.candidates))
     answer = {"source": line.source, "candidates": candidates, "warnings": warnings}
     return {**answer, "memory": [match.record() for match in line.memory]} if line.memory else answer
+
+
+def _candidate_answer(candidate: Candidate) -> dict[str, Any]:
+    """Return one translation of a line. It has a confidence only if that of its model is calibrated."""
+    answer: dict[str, Any] = {
+        "text": candidate.text,
+        "log_prob": candidate.log_prob,
+        "score": candidate.score,
+        "alignment": candidate.alignment,
+    }
+    if candidate.confidence is not None:
+        answer["confidence"] = round(candidate.confidence, 1)
+    return answer
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         "score": best.score,
         "log_prob": best.log_prob,
     }
+    if best.confidence is not None:
+        record["confidence"] = round(best.confidence, 1)
     if len(found.candidates) > 1:
         record["translations"] = [candidate.text for candidate in found.candidates]
         record["scores"] = [candidate.score for candidate in found.candidates]

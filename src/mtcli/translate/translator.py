@@ -20,6 +20,7 @@ from mtcli.text.repetitions import added_repetition
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
+from mtcli.translate.confidence import Confidence
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
@@ -69,6 +70,8 @@ class Translator:
         """The next window is read before the last one is translated."""
         self.rerank: Rerank | None = None
         """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
+        self.confidence: Confidence | None = None
+        """Computes the confidence of translations; None: they have none."""
 
     def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
         """Add terms to the options of a search.
@@ -205,6 +208,10 @@ class Translator:
         options = search.options
         if options.retry_terms and self.backend.requires_terms:
             self._retry_terms(work, replace(options, terms_mode="hard"))
+        if self.confidence is not None and options.is_calibrated:
+            for source in work.sources:
+                rated = self.confidence.rated(work.found[source.number], len(source.ids))
+                work.found[source.number] = rated
         numbered = enumerate(work.lines, work.first)
         translations = [Translation(line, work.found.get(number, _BLANK)) for number, line in numbered]
         if work.terms:

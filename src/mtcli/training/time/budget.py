@@ -12,6 +12,7 @@ from statistics import median
 from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
+from mtcli.evaluation.confidence import num_calibration_lines
 from mtcli.exchange.engine_export import NUM_SENTENCES, can_have_engine
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -20,13 +21,16 @@ from mtcli.training.optimizer import cooldown_begins
 from mtcli.training.time.timed_parts import FIRST_PART
 
 MAX_RESERVED_SHARE = 0.3
-"""Largest share of the time that is reserved for the work after the last step, without converting."""
+"""Largest share of the time that is reserved for the work after the last step, without converting and calibrating."""
 
 INITIAL_RESERVED_SHARE = 0.1
 """Share of the time that is reserved for this work before the first validation."""
 
 ENGINE_SHARE = 0.02
 """Largest share of the time that is reserved for converting the model, which the other work does not need."""
+
+CALIBRATION_SHARE = 0.02
+"""Largest share of the time that is reserved for calibrating the confidence of translations."""
 
 RESERVE_FACTOR = 1.25
 """The reserved time is this many times the measured time, since the speed may change."""
@@ -51,6 +55,8 @@ class FinalWork:
     """The run starts from another model, which is validated again."""
     compared: int = 0
     """Number of sentences whose translations are compared at the end; see `exchange.engine_export`."""
+    calibrated: int = 0
+    """Number of lines that are translated to calibrate the confidence; see `evaluation.confidence`."""
 
     @property
     def beam_cost(self) -> float:
@@ -79,7 +85,8 @@ class FinalWork:
             reserved = seconds_per_pair * sum(self.costs().values()) + 3 * save_seconds
         else:
             reserved = INITIAL_RESERVED_SHARE * total
-        return min(reserved, MAX_RESERVED_SHARE * total) + self._engine_seconds(state, total)
+        more = self._engine_seconds(state, total) + self._calibration_seconds(state, total)
+        return min(reserved, MAX_RESERVED_SHARE * total) + more
 
     def _engine_seconds(self, state: State, total: float) -> float:
         """Return the seconds that are reserved for converting the model and comparing its translations."""
@@ -88,6 +95,11 @@ class FinalWork:
         comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
         converting = max(state.save_seconds, state.write_seconds)
         return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
+
+    def _calibration_seconds(self, state: State, total: float) -> float:
+        """Return the seconds that are reserved for calibrating the confidence."""
+        translating = self.calibrated * self.beam_cost * state.pair_seconds
+        return min(RESERVE_FACTOR * translating, CALIBRATION_SHARE * total)
 
     def test_fits(self, state: State, seconds: float) -> bool:
         """Return True if the smallest sample of the test pairs can probably be scored in this time."""
@@ -185,6 +197,7 @@ class Budget:
             averages=config.train.average > 1,
             fine_tunes=fine_tunes,
             compared=min(held_out, NUM_SENTENCES) if can_have_engine(config, held_out) else 0,
+            calibrated=num_calibration_lines(valid),
         )
         return cls(
             config.train,
