@@ -209,7 +209,7 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; those that train, import, serve or need a second one are parsed above ----
+# ---- the other commands, with the same model; those that train, import, serve or need others are only parsed ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
