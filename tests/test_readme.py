@@ -209,7 +209,7 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; those that train, import, serve or pivot are parsed above ----
+# ---- the other commands, with the same model; those that train, import, serve or need others are only parsed ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
@@ -225,6 +225,7 @@ DOCUMENTS = {
     "products.csv": "title,description\nred tree.,blue house.\n",
     "terms.tsv": "tree\teert\n",
     "memory.tsv": "red tree.\teert der.\n",
+    "corrections.tsv": "source\ttranslation\tdate\tnote\nred tree.\teert der.\t2026-11-25\t\n",
     "old.tmx": '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>house</seg></tuv>'
     '<tuv xml:lang="es"><seg>esuoh</seg></tuv></tu></body></tmx>',
 }

@@ -251,8 +251,8 @@ def translate(
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
     if pivot is not None:
-        unsuitable = {"sample": sample or None, "terms": terms, "rerank": rerank, "prefix": prefix or None}
-        _refuse(unsuitable, "not with --pivot")
+        not_through = {"sample": sample or None, "terms": terms, "rerank": rerank, "prefix": prefix or None}
+        _refuse(not_through, "not with --pivot")
     check_files(text, input_, output, [*models, *(each for each in (rerank, pivot) if each)])
     columns = tuple(column or ())
     as_document = is_document_input(text, input_, output, paragraphs=paragraphs, columns=columns)
