@@ -5,10 +5,10 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates
@@ -254,6 +254,7 @@ def translate_segments(
     quiet: bool = False,
     warn: bool = True,
     report: TermsReport | None = None,
+    document: Document | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
 
@@ -267,6 +268,7 @@ def translate_segments(
         warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
             warnings quote them.
         report: Receives each sentence with its final translation, if the options have terms.
+        document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
@@ -275,6 +277,9 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
+    if rated is not None:
+        options = replace(options, scores=True)
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
     divided = _divide(segments, translator, src, recaser)
     decimals = same_signs(src, options.to or tgt)
@@ -289,6 +294,8 @@ def translate_segments(
     if report is not None and options.terms:
         for asked, best in (pair for segment in found for pair in segment.pairs()):
             report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
+    if rated is not None:
+        rated.rate([segment.confidence() for segment in found])
     return [segment.content() for segment in found]
 
 
@@ -348,7 +355,7 @@ def translate_bytes(
     document = read_document(content, read_options)
     src, tgt = read_options.src, read_options.tgt
     translations = translate_segments(
-        document.segments, translator, options, src=src, tgt=tgt, quiet=quiet, report=report
+        document.segments, translator, options, src=src, tgt=tgt, quiet=quiet, report=report, document=document
     )
     return document.write(translations)
 

@@ -217,7 +217,7 @@ class TranslationService:
             src, tgt = model.src, model.target_of(upload.target)
             with translator.preparation():
                 segments = translate_segments(
-                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False
+                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, document=document
                 )
             return document.write(segments)
 
