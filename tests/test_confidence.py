@@ -3,8 +3,10 @@
 import json
 import logging
 import math
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 from conftest import toy_pairs, write_tsv
 from helpers.command import call
 
+from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
 from mtcli.evaluation import confidence as fitting
 from mtcli.evaluation.confidence import Example, TooFewError, fit, noisy_pairs, reliability, update_confidence
@@ -116,7 +120,7 @@ def run(calibrated: Path, tmp_path: Path) -> Path:
 
 def translated(run: Path, engine: str, lines: list[str], **options: Any) -> list[Candidate]:
     translator, defaults, _ = load(run, "cpu", engine)
-    found = translator.translate(lines, Options(**{"beam_size": defaults.beam_size, **options}), quiet=True, warn=False)
+    found = translator.translate(lines, replace(defaults, **options), quiet=True, warn=False)
     return [translation.candidates[0] for translation in found]
 
 
@@ -159,6 +163,35 @@ def test_no_confidence_where_none_is_calibrated(
     assert translated(calibrated, "torch", LINES, scores=False)[0].confidence is not None
     translator, _, _ = load(calibrated, "cpu", "torch")
     assert Translator(translator.backend).confidence is None
+
+
+@pytest.mark.parametrize(("name", "is_rated"), [("a.xlf", True), ("a.html", False)])
+def test_xliff_has_the_confidence_and_other_documents_do_not_pay_for_it(
+    calibrated: Path, name: str, is_rated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, options, _ = load(calibrated, "cpu", "torch")
+    asked = []
+    translate = translator.translate
+
+    def noted(lines: Any, options: Options, **how: Any) -> Any:
+        asked.append(options.scores)
+        return translate(lines, options, **how)
+
+    monkeypatch.setattr(translator, "translate", noted)
+    unit = "<trans-unit><source>Red blue tree.</source></trans-unit>"
+    content = (
+        f'<xliff version="1.2"><file source-language="en">{unit}</file></xliff>' if is_rated else "<p>Red blue.</p>"
+    )
+    written = translate_bytes(
+        content.encode(), ReadOptions(name, "en", "xx"), translator, replace(options, scores=False), quiet=True
+    )
+    assert asked == [is_rated]
+    found = re.search(rb'<alt-trans match-quality="(\d+)%"', written)
+    assert bool(found) == is_rated
+    if found:
+        (expected,) = translated(calibrated, "torch", ["Red blue tree."])
+        assert expected.confidence is not None
+        assert int(found[1]) == round(expected.confidence)
 
 
 def test_a_sentence_that_stays_untranslated_has_no_confidence_left(

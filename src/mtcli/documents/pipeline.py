@@ -5,11 +5,11 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates, with_tags_of
@@ -316,6 +316,7 @@ def translate_segments(
     report: TermsReport | None = None,
     memory: "Memory | None" = None,
     matches: "list[tuple[Match, ...]] | None" = None,
+    document: Document | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
 
@@ -331,6 +332,7 @@ def translate_segments(
         report: Receives each sentence with its final translation, if the options have terms.
         memory: See `translate_whole`.
         matches: Receives what the memory has for the sentences of each paragraph.
+        document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
@@ -339,6 +341,9 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
+    if rated is not None:
+        options = replace(options, scores=True)
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
     decimals = same_signs(src, options.to or tgt)
     divided = _divide(segments, translator, src, recaser, decimals=decimals, memory=memory)
@@ -355,6 +360,8 @@ def translate_segments(
             report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
     if matches is not None:
         matches += [segment.matches for segment in found]
+    if rated is not None:
+        rated.rate([segment.confidence() for segment in found])
     return [segment.content() for segment in found]
 
 
@@ -427,6 +434,7 @@ def translate_bytes(
         report=report,
         memory=memory,
         matches=matches,
+        document=document,
     )
     return document.write(translations)
 

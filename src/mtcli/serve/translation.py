@@ -234,7 +234,15 @@ class TranslationService:
             memory = model.memory_to(upload.target)
             with translator.preparation():
                 segments = translate_segments(
-                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
+                    document.segments,
+                    translator,
+                    options,
+                    src=src,
+                    tgt=tgt,
+                    quiet=True,
+                    warn=False,
+                    memory=memory,
+                    document=document,
                 )
             return document.write(segments)
 

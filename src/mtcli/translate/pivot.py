@@ -114,7 +114,10 @@ def _windows(found: Iterator[Translation], ready: Callable[[], bool]) -> Iterato
 
 
 def _joined(first: Candidate, second: Candidate) -> Candidate:
-    """Return the translation of both steps. Its tokens are those of the second model."""
+    """Return the translation of both steps. Its tokens are those of the second model.
+
+    It has no confidence: that of the second model is calibrated on sentences that people wrote.
+    """
     return replace(
         second,
         log_prob=first.log_prob + second.log_prob,
