@@ -38,10 +38,9 @@ import torch
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.batching import Batch
 from mtcli.corpus.cache.build import read_training_pairs
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.evaluation.comparison import compare
-from mtcli.terms.annotation import TermAnnotator
-from mtcli.terms.invented import TermInventor, places_of, translations
+from mtcli.terms.annotation import TermAnnotator, TermInventor, places_of, translations
 from mtcli.terms.terms import Match, Term, Terms, uses
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation

@@ -19,10 +19,9 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.exchange.export import export
 from mtcli.recipes.augment import synthesis as module
-from mtcli.recipes.augment.filters import has_wrong_script, is_in_other_language, main_script, problem_of
-from mtcli.recipes.augment.output import PairOutput, write_pairs
+from mtcli.recipes.augment.output import RECORDS, STATE, PairOutput, State, Unfinished, unfinished_output, write_pairs
 from mtcli.recipes.augment.synthesis import MAX_MOVE, Models, Report, Synthesis, augment, dual_score, with_noise
-from mtcli.recipes.augment.unfinished import RECORDS, STATE, State, Unfinished, unfinished_output
+from mtcli.recipes.monolingual import has_wrong_script, is_in_other_language, main_script, problem_of
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.translate.backends.pytorch import PyTorchBackend

@@ -9,7 +9,7 @@ import torch
 from helpers.harness import run
 
 from mtcli.corpus import demo
-from mtcli.corpus.splits.split_files import write_split
+from mtcli.corpus.held_out import write_split
 from mtcli.errors import ModelError, StorageError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate, warnings_about
 from mtcli.exchange.export import export

@@ -23,10 +23,10 @@ from torch import Tensor
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.errors import LockedError, ModelError, StorageError
 from mtcli.runtime import files
+from mtcli.runtime.files import folder_lock
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.checkpoint import latest, prune, verify, write
 from mtcli.storage.model_file import ModelInfo, load_model, set_parameters
-from mtcli.storage.run_lock import lock
 from mtcli.storage.tensors import NAME, OLD_NAME, read_tensors, to_bytes
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -457,7 +457,7 @@ def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="ulimit -f"), file_size_limit(2):
         files.replace_file(tmp_path / "f", b"renewed")
     assert (tmp_path / "f").read_bytes() == b"old"
-    with pytest.raises(StorageError, match=r"\.lock.*ulimit -f"), file_size_limit(0), lock(tmp_path):
+    with pytest.raises(StorageError, match=r"\.lock.*ulimit -f"), file_size_limit(0), folder_lock(tmp_path):
         pass
 
 
@@ -466,8 +466,8 @@ def test_a_real_limit_on_file_sizes(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from mtcli.storage.run_lock import lock
-with lock(Path(sys.argv[1])):
+from mtcli.runtime.files import folder_lock
+with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -477,14 +477,14 @@ def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> Non
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(LockedError, match=rf"process {holder.pid} is training here"), lock(tmp_path):
+        with pytest.raises(LockedError, match=rf"process {holder.pid} is training here"), folder_lock(tmp_path):
             pass
         holder.send_signal(signal.SIGKILL)
-    with lock(tmp_path):
+    with folder_lock(tmp_path):
         assert (tmp_path / ".lock").read_text() == str(os.getpid())
-        with pytest.raises(LockedError, match=str(os.getpid())), lock(tmp_path):
+        with pytest.raises(LockedError, match=str(os.getpid())), folder_lock(tmp_path):
             pass
-    with lock(tmp_path):
+    with folder_lock(tmp_path):
         pass
 
 
@@ -501,7 +501,7 @@ def link_to_nothing(path: Path) -> None:
 @pytest.mark.parametrize("make", [link_to_a_file, link_to_nothing, os.mkfifo, Path.mkdir])
 def test_a_lock_that_is_not_a_regular_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / ".lock")
-    with pytest.raises(StorageError, match=r"\.lock: "), lock(tmp_path):
+    with pytest.raises(StorageError, match=r"\.lock: "), folder_lock(tmp_path):
         pass
     assert not (tmp_path / "absent").exists()
     if make is link_to_a_file:
@@ -513,7 +513,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr("fcntl.flock", flock)
-    with pytest.raises(StorageError, match=r"\.lock: Function not implemented"), lock(tmp_path):
+    with pytest.raises(StorageError, match=r"\.lock: Function not implemented"), folder_lock(tmp_path):
         pass
 
 

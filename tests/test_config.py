@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.config.build import build
-from mtcli.config.differences import differences
 from mtcli.config.fields import parse_duration
 from mtcli.config.schema import NAMES, DataConfig
 from mtcli.config.toml_file import load, to_toml
 from mtcli.errors import ModelError, UsageError
+from mtcli.storage.run_folder import differences
 from mtcli.text.languages import code_of_name, is_plausible
 
 

@@ -17,7 +17,6 @@ from mtcli.config.schema import unset_settings
 from mtcli.config.toml_file import load, to_toml
 from mtcli.corpus import demo
 from mtcli.errors import UsageError
-from mtcli.training.time import speed_estimate
 
 FOLDER = Path(__file__).parents[1] / "configs"
 TASKS = {path.stem: path for path in FOLDER.glob("*.toml")}
@@ -83,8 +82,8 @@ def test_the_demo_file_shows_the_settings_of_the_demo(tmp_path: Path) -> None:
 def test_a_file_plans_a_run(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = toy_pairs()
     monkeypatch.setattr(demo, "load", lambda: demo.DemoCorpus(pairs[:200], pairs[200:250], pairs[250:]))
-    monkeypatch.setattr(speed_estimate, "NUM_UNTIMED_STEPS", 0)
-    monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 1)
+    monkeypatch.setattr("mtcli.training.dry_run.NUM_UNTIMED_STEPS", 0)
+    monkeypatch.setattr("mtcli.training.dry_run.MAX_TIMED_STEPS", 1)
     monkeypatch.chdir(tmp_path)
     for source in build(TASKS[task]).data.train:  # put where the file says
         Path(source).parent.mkdir(parents=True)

@@ -11,12 +11,12 @@ from helpers.harness import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtcli.corpus.quality import languages, report
+from mtcli.corpus.quality import languages
+from mtcli.corpus.quality import survey as data_check
 from mtcli.corpus.quality.clean import Cleaned, clean, to_text
 from mtcli.corpus.quality.corpus import Corpus
-from mtcli.corpus.quality.report import Report, check
 from mtcli.corpus.quality.rules import BIT, mojibake, rules, script, size, tidy
-from mtcli.corpus.quality.survey import survey
+from mtcli.corpus.quality.survey import Report, check, survey
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.text.lines import Counts
@@ -120,9 +120,9 @@ def test_words_are_not_counted_in_scripts_without_spaces(tmp_path: Path) -> None
         tmp_path / "p.tsv", [*pairs, ("这个句子没有人翻译。", "这个句子没有人翻译。"), ("数字正在被大声朗读。", "@@")]
     )
     found = look(path)
-    english, chinese = report._statistics(found)
+    english, chinese = data_check._statistics(found)
     assert (english["words"], chinese["words"], chinese["words_per_pair"]) == (4 * 9 + 2, None, None)
-    (line,) = (line for line in report.to_text(found).splitlines() if line.startswith("words per pair"))
+    (line,) = (line for line in data_check.to_text(found).splitlines() if line.startswith("words per pair"))
     assert line.endswith(" -")
     assert {"untranslated", "no words on one side"} <= {finding.rule.name for finding in found.findings}
 
@@ -216,7 +216,7 @@ def test_all_invalid_lines_are_reported(tmp_path: Path) -> None:
         "empty side": 1,
         "duplicate pair": 1,
     }
-    text = report.to_text(look(tmp_path / "p.tsv"))
+    text = data_check.to_text(look(tmp_path / "p.tsv"))
     assert f"{tmp_path}/p.tsv:2  x\\xe9  |  y" in text
     assert "\\x00  |  c" in text
     assert "would remove 6 pairs" in text
@@ -224,7 +224,7 @@ def test_all_invalid_lines_are_reported(tmp_path: Path) -> None:
 
 def test_text_in_windows_1252_is_to_be_converted_and_not_cleaned(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("Good day,Schöner Tag\nHello,Hallo\n", encoding="cp1252")
-    text = report.to_text(look(tmp_path / "p.csv"))
+    text = data_check.to_text(look(tmp_path / "p.csv"))
     assert "convert the file (often iconv -f WINDOWS-1252 -t UTF-8; in Excel, save as CSV UTF-8)" in text
     assert text.endswith("convert the file first: cleaning would lose 1 pair of invalid UTF-8")
     done = clean(Corpus([str(tmp_path / "p.csv")], "en", "de"), tmp_path / "o.csv")
@@ -325,7 +325,7 @@ def test_a_models_tokenizer(toy_run: Path, tmp_path: Path) -> None:
         assert old in text
         (tmp_path / "run" / name).write_text(text.replace(old, new) if old else text)
     assert {x.rule.name: x.pairs for x in check(pairs, tmp_path / "run").findings}["too many tokens"] == 1
-    assert "tokens per word" in report.to_text(found)
+    assert "tokens per word" in data_check.to_text(found)
     with pytest.raises(ModelError):
         survey(pairs, tmp_path)
 
@@ -462,7 +462,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, monkey
 
 def test_an_empty_corpus(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").touch()
-    assert "0 pairs" in report.to_text(look(tmp_path / "p.tsv"))
+    assert "0 pairs" in data_check.to_text(look(tmp_path / "p.tsv"))
     assert clean(Corpus([str(tmp_path / "p.tsv")], "en", "de"), tmp_path / "o.tsv") == Cleaned()
     assert (tmp_path / "o.tsv").read_bytes() == b""
 

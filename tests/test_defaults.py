@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.config.build import build
-from mtcli.config.differences import differences
 from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import CHOSEN_IF_UNSET, MAX_STEPS, SHAPE, Config, unset_settings, value_of
 from mtcli.config.toml_file import load, to_toml
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
 from mtcli.model.transformer import Transformer
+from mtcli.storage.run_folder import differences
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.intervals import MAX_VALIDATION_SHARE

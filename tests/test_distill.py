@@ -14,14 +14,14 @@ from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
-from mtcli.corpus.splits.split_files import write_split
+from mtcli.corpus.held_out import write_split
 from mtcli.errors import DataError, MtcliError, StageError, UsageError
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
-from mtcli.recipes.distill.run import distill, distillation_of, plan
+from mtcli.recipes.distill.run import Comparison, Result, distill, distillation_of, plan
 from mtcli.recipes.distill.stages import STUDENT
 from mtcli.recipes.distill.student_shape import (
     Usage,
@@ -33,7 +33,6 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
-from mtcli.recipes.distill.summary import Comparison, Result
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines

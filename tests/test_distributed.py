@@ -25,8 +25,8 @@ from mtcli.errors import DataError, UsageError
 from mtcli.runtime import distributed, torchrun
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group, join
+from mtcli.runtime.files import folder_lock
 from mtcli.storage import checkpoint
-from mtcli.storage.run_lock import lock
 from mtcli.training.session import Session
 
 Train = Callable[..., Path]
@@ -312,7 +312,7 @@ def test_gradients_have_the_timeout_of_a_step(device: str, backend: str, monkeyp
 
 def test_a_folder_in_use_ends_all(command: Callable[..., list[str]], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with lock(tmp_path / "run"):
+    with folder_lock(tmp_path / "run"):
         results = run_ranks(2, *command(tmp_path / "run"))
     assert [result.code for result in results] == [7, 8], results
 

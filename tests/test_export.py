@@ -21,9 +21,7 @@ from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from mtcli.corpus.batching import pad
 from mtcli.errors import DataError, ModelError, NotFiniteError, UsageError
-from mtcli.exchange.export import default_folder, export
-from mtcli.exchange.targets import TARGETS, obstacles
-from mtcli.exchange.translation_check import compare
+from mtcli.exchange.export import TARGETS, compare, default_folder, export, obstacles
 from mtcli.search.length import length_penalty
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import NEWLINE

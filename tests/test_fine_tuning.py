@@ -29,11 +29,11 @@ from mtcli.training.defaults import speed
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
-from mtcli.training.dry_run import dry_run
+from mtcli.training.dry_run import dry_run, estimate_speed
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import InitialModel, resolve
 from mtcli.training.run import train
-from mtcli.training.time import speed_estimate, timed_parts
+from mtcli.training.time import timed_parts
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
 
@@ -354,9 +354,9 @@ def test_the_time_of_a_step_is_not_proportional_to_its_tokens(
     def time_steps(config: Config, *_: object) -> tuple[int, float]:
         return 10, 10 * (0.6 + 0.001 * config.train.batch_tokens)  # 0.6 seconds for Adam
 
-    monkeypatch.setattr(speed_estimate, "_time_steps", time_steps)
-    monkeypatch.setattr(speed_estimate, "MAX_STEP_SECONDS", 0.2)
-    monkeypatch.setattr(speed_estimate, "LAYER_SECONDS", 0.0)
+    monkeypatch.setattr("mtcli.training.dry_run._time_steps", time_steps)
+    monkeypatch.setattr("mtcli.training.dry_run.MAX_STEP_SECONDS", 0.2)
+    monkeypatch.setattr("mtcli.training.dry_run.LAYER_SECONDS", 0.0)
     monkeypatch.setitem(speed.SPEED, "cpu", 1e7)
     monkeypatch.setattr(timed_parts, "MIN_MARGINAL_SHARE", 0.0)
     values = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx"}
@@ -366,6 +366,6 @@ def test_the_time_of_a_step_is_not_proportional_to_its_tokens(
     batches = BatchPlan(data.train, 1000, 1, data.weights)
     plan = Plan.of(config, data, batches, cpu, ranks=1)
     rows, num_src, num_tgt = plan.largest
-    found = speed_estimate.estimate_speed(config, data, cpu, plan)
+    found = estimate_speed(config, data, cpu, plan)
     largest = min(1000, rows * max(num_src, num_tgt))
     assert 1 / found.steps_per_second == pytest.approx(0.6 + 0.001 * largest, rel=1e-6)

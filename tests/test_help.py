@@ -24,7 +24,7 @@ from mtcli.config.presets import Preset
 from mtcli.config.schema import NAMES, SECTIONS
 from mtcli.config.settings import sections, settings, to_text
 from mtcli.exchange.ctranslate2_model import QUANTIZATIONS
-from mtcli.exchange.targets import TARGETS as EXPORT_TARGETS
+from mtcli.exchange.export import TARGETS as EXPORT_TARGETS
 
 ROOT = Path(__file__).parents[1]
 

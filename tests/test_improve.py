@@ -32,13 +32,11 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
+from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
 from mtcli.recipes.improve.method import PLAIN, Candidate, Method, Result
-from mtcli.recipes.improve.pairs import is_chosen, merge, write_pairs
-from mtcli.recipes.improve.plan import plan
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
-from mtcli.recipes.improve.run import improve
+from mtcli.recipes.improve.run import improve, plan, summary
 from mtcli.recipes.improve.stages import Scores, Stages, Training
-from mtcli.recipes.improve.summary import summary
 from mtcli.recipes.monolingual import warning_about
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines

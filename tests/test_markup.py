@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
-from mtcli.documents.markup.placement import Layout
+from mtcli.documents.markup.placement import Layout, diagonal_links
 from mtcli.documents.markup.sentences import translate_candidates
-from mtcli.documents.markup.word_map import diagonal_links
 from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans

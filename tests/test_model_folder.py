@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint

@@ -12,8 +12,7 @@ import pytest
 from mtcli.corpus.quality.clean import clean
 from mtcli.corpus.quality.corpus import Corpus
 from mtcli.errors import LockedError, StorageError, UsageError
-from mtcli.runtime.output_checks import check_folder, check_replaceable
-from mtcli.runtime.outputs import folder_beside, is_special, partial_file, whole_folder
+from mtcli.runtime.outputs import check_folder, check_replaceable, folder_beside, is_special, partial_file, whole_folder
 
 
 def failure(output: Path, lines: str, fail: Callable[[], None]) -> str:

@@ -11,8 +11,8 @@ import pytest
 from helpers.spm import handmade
 
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, _schema, encode_pairs
-from mtcli.corpus.splits.overlap import count_trained_on, warn_of_training_sources
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
+from mtcli.corpus.overlap import count_trained_on, warn_of_training_sources
 from mtcli.errors import DataError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.text.lines import Counts
@@ -56,7 +56,7 @@ def test_tokens_of_an_imported_tokenizer_are_not_taken_for_the_markers_of_terms(
 
 
 def test_rows_with_the_same_key_are_compared_in_full(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.corpus.splits.overlap._FACTOR", 0)  # every row of a last token has the same key
+    monkeypatch.setattr("mtcli.corpus.overlap._FACTOR", 0)  # every row of a last token has the same key
     texts, held = trained_on(toy_run), [src for src, _ in read_split(toy_run, "test")]
     assert count_trained_on(*opened(toy_run), [*texts[:9], *held]) == 9
 

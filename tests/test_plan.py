@@ -28,7 +28,6 @@ from mtcli.training.defaults import speed
 from mtcli.training.dry_run import dry_run
 from mtcli.training.request import InitialModel
 from mtcli.training.run import train
-from mtcli.training.time import speed_estimate
 
 Train = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -250,7 +249,7 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_built(toy_tsv: Path, tm
 def test_one_step_and_one_core_are_named_in_the_singular(
     toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 1)
+    monkeypatch.setattr("mtcli.training.dry_run.MAX_TIMED_STEPS", 1)
     monkeypatch.setattr("mtcli.runtime.device.usable_cores", lambda: 1)
     rows = dict(dry_run(settings_of(toy_tsv), tmp_path / "run", CPU))
     assert rows["speed"].endswith(": 1 step of a throwaway model on cpu (1 core)")
@@ -259,8 +258,8 @@ def test_one_step_and_one_core_are_named_in_the_singular(
 def test_a_slow_step_is_timed_on_less_data_or_estimated(
     toy_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed_estimate, "MAX_TIMED_STEPS", 2)
-    monkeypatch.setattr(speed_estimate, "MAX_TIMED_SECONDS", math.inf)
+    monkeypatch.setattr("mtcli.training.dry_run.MAX_TIMED_STEPS", 2)
+    monkeypatch.setattr("mtcli.training.dry_run.MAX_TIMED_SECONDS", math.inf)
     config = settings_of(toy_tsv, "train.accumulate=100000", "train.max_steps=1000000000")
     rows = dict(dry_run(config, tmp_path / "run", CPU))
     timed = re.search(r"2 steps of a throwaway model with (\d+) tokens each", rows["speed"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mtcli.documents.formats import po
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.po_rules import access_key, checked, format_of, with_access_key
+from mtcli.documents.formats.po import access_key, checked, format_of, with_access_key
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options

@@ -19,9 +19,8 @@ from mtcli.corpus.cache import build as building
 from mtcli.corpus.cache import info as data_info
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import Prepared, prepare
+from mtcli.corpus.held_out import read_split, source_key
 from mtcli.corpus.quality.languages import SAMPLE
-from mtcli.corpus.splits.held_out import source_key
-from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.runtime.progress import Progress
 from mtcli.text.tokenizer.learning import train_tokenizer

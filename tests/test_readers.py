@@ -18,12 +18,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mtcli.corpus.readers import csv_rows, rows
+from mtcli.corpus import held_out
+from mtcli.corpus.held_out import choose_held_out, held_out_size, source_key
+from mtcli.corpus.readers import rows, tables
 from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import Source, parse_source, resolve, source_files
-from mtcli.corpus.splits import held_out
-from mtcli.corpus.splits.held_out import choose_held_out, held_out_size, source_key
 from mtcli.errors import DataError, UsageError
 from mtcli.text.lines import Counts, read_lines
 
@@ -617,7 +617,7 @@ def test_csv_that_is_not_pairs(tmp_path, content, words):
 
 
 def test_a_row_of_many_fields_has_the_limit_of_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_rows, "LINE_BYTES", 1000)
+    monkeypatch.setattr(tables, "LINE_BYTES", 1000)
     fails_with(tmp_path, "a,b\n" + '"x\n",' * 400, "p.csv:2: the row is longer than")
     assert table(tmp_path, "a,b\n" + "c,d\n" * 400)[0][1] == ("c", "d")
 
@@ -721,8 +721,8 @@ def test_a_text_file_with_one_tab_in_each_line_is_a_tsv(tmp_path, name):
 def test_a_text_file_without_one_tab_in_each_line_is_refused(tmp_path, content):
     words = ["not every line has exactly one tab", "rename it to .tsv, .csv or .jsonl", "two files joined by a comma"]
     fails_with(tmp_path, content, *words, name="p.txt")
-    content = "a\tb\n" * csv_rows.SAMPLE_LINES + "c\n"
-    fails_with(tmp_path, content, f"p.txt:{csv_rows.SAMPLE_LINES + 1}: one column", name="p.txt")
+    content = "a\tb\n" * tables.SAMPLE_LINES + "c\n"
+    fails_with(tmp_path, content, f"p.txt:{tables.SAMPLE_LINES + 1}: one column", name="p.txt")
 
 
 def test_a_text_file_with_three_columns_is_refused_with_the_reason(tmp_path):

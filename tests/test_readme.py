@@ -10,20 +10,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 from conftest import toy_pairs, write_tsv
-from helpers.documentation import COMMANDS, DOCUMENTATION, PAGES, README, SHOWN, commands, parse
+from helpers.documentation import COMMANDS, DOCUMENTATION, PAGES, PROJECT, README, ROOT, SHOWN, commands, parse
 from helpers.processes import HANGS
 
 from mtcli.cli import app
 
-ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 
 

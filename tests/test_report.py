@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.errors import StorageError
 from mtcli.evaluation import metrics
 from mtcli.report import run_report
 from mtcli.report.chart import Series, chart, thinned, ticks
 from mtcli.report.info import summary
-from mtcli.report.run_record import RunRecord, read_run, score_rows
+from mtcli.report.run_record import RunRecord, read_run, score_rows, speeds
 from mtcli.report.run_report import differences_marked, to_card, to_html, write_report
-from mtcli.report.speed import speeds
 from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend

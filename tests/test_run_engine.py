@@ -22,7 +22,7 @@ from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtcli.errors import ModelError
 from mtcli.exchange import engine_export as writing
 from mtcli.report.info import summary
-from mtcli.storage import ENGINE, PROVENANCE, model_identity
+from mtcli.storage import ENGINE, PROVENANCE, model_folder
 from mtcli.training.trainer import update_run_engine
 from mtcli.translate.backends import run_engine
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
@@ -116,6 +116,23 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     pytorch, _, _ = load(trained, "cpu", "torch")
     several = replace(options, n_best=3, alignments=True)
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
+
+
+def test_greedy_repairs_without_pytorch(trained: Path) -> None:
+    """A token that would repeat an n-gram is never the next one, with either library."""
+    engine, options, _ = load(trained, "cpu", "auto")
+    pytorch, _, _ = load(trained, "cpu", "torch")
+    lines = [" ".join(SOURCES[first : first + 3]) for first in range(20)]  # longer than any pair of the training
+    repaired = replace(options, beam_size=1, scores=True, repair=True)
+    found = list(engine.translate(lines, repaired, warn=False))
+    expected = list(pytorch.translate(lines, repaired, warn=False))
+    assert isinstance(engine.backend, RunEngine)
+    assert engine.backend.pytorch is None
+    assert [one.text for one in found] == [one.text for one in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.candidates[0].score == pytest.approx(theirs.candidates[0].score, abs=1e-4)
+    plain = engine.translate(lines, replace(repaired, repair=False), warn=False)
+    assert [one.text for one in plain] != [one.text for one in found], "the test needs a repetition"
 
 
 def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +232,8 @@ def test_pytorch_translates_if_the_model_was_edited(run: Path) -> None:
 
 def test_a_copied_run_keeps_its_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    hash_file = model_identity._file_sha256
-    monkeypatch.setattr(model_identity, "_file_sha256", lambda path: read.append(path) or hash_file(path))
+    hash_file = model_folder._file_sha256
+    monkeypatch.setattr(model_folder, "_file_sha256", lambda path: read.append(path) or hash_file(path))
     assert uses_engine(run)
     assert read == []  # a large model is not read at every start
     (run / "model.safetensors").touch()

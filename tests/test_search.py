@@ -17,9 +17,8 @@ from mtcli.model.ensemble import Ensemble
 from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.greedy import greedy_search
+from mtcli.search.greedy import greedy_search, sampler
 from mtcli.search.length import length_penalty
-from mtcli.search.sampling import sampler
 from mtcli.search.step import Hypothesis
 from mtcli.text.special_tokens import BOS, EOS, PAD
 

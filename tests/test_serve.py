@@ -35,12 +35,11 @@ from mtcli.cli.serve import serve
 from mtcli.errors import DataError, UsageError
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
-from mtcli.serve.connection import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections
 from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
-from mtcli.serve.server import listen
+from mtcli.serve.server import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections, listen
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.translation import Translation
 from mtcli.translate.translator import Translator

@@ -5,7 +5,7 @@ import pytest
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from mtcli.serve.bodies import Bodies
+from mtcli.serve.requests import Bodies
 
 
 class Sending(Request):
@@ -28,7 +28,7 @@ def test_a_body_is_received_while_another_that_must_go_runs_out_of_time(monkeypa
         deadlines.append(asyncio.Timeout(asyncio.get_running_loop().time() + seconds))
         return deadlines[-1]
 
-    monkeypatch.setattr("mtcli.serve.bodies.asyncio.timeout", timeout)
+    monkeypatch.setattr("mtcli.serve.requests.asyncio.timeout", timeout)
 
     async def silent() -> AsyncIterator[bytes]:
         yield b"first "

@@ -31,10 +31,10 @@ from mtcli.documents.markup.inline import Inline
 from mtcli.errors import UsageError
 from mtcli.serve import app as application
 from mtcli.serve.app import FileStore
+from mtcli.serve.batcher import FILE_LINES, WaitingTranslator
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
-from mtcli.serve.waiting_translator import FILE_LINES, WaitingTranslator
 from mtcli.translate.translation import Candidate, Options, Translation
 
 

@@ -17,19 +17,17 @@ from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import build_data, read_training_pairs
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.corpus.splits.overlap import count_trained_on
+from mtcli.corpus.overlap import count_trained_on
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.search.length import length_penalty
-from mtcli.search.phrases import RequiredPhrases, State, WordParts
-from mtcli.search.required import required_search
+from mtcli.search.required import RequiredPhrases, State, WordParts, required_search
 from mtcli.search.step import Hypothesis
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.terms import term_phrases
-from mtcli.terms.annotation import MIN_FREQUENT, TermAnnotator
-from mtcli.terms.invented import NUM_TOKENS, TermInventor, translations
+from mtcli.terms.annotation import MIN_FREQUENT, NUM_TOKENS, TermAnnotator, TermInventor, translations
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.terms.terms import Terms, read_terms, uses
 from mtcli.text.special_tokens import BOS, EOS

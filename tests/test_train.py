@@ -28,8 +28,8 @@ from mtcli.errors import (
     StorageError,
     UsageError,
 )
+from mtcli.runtime.files import folder_lock
 from mtcli.storage import checkpoint, model_file
-from mtcli.storage.run_lock import lock
 from mtcli.storage.state import State, figures_of, score_of
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.request import InitialModel, resolve
@@ -652,7 +652,7 @@ def test_a_signal_saves_and_ends_training(toy_tsv: Path, tmp_path: Path, number:
 
 
 def test_a_second_trainer_is_refused(train_toy: Train, toy_run: Path) -> None:
-    with lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
+    with folder_lock(toy_run), pytest.raises(LockedError, match=str(os.getpid())):
         train_toy(toy_run, "train.max_steps=20")
 
 

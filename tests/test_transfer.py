@@ -32,9 +32,8 @@ from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run
 from mtcli.training.request import InitialModel, TrainingRequest, resolve
-from mtcli.training.run import train
+from mtcli.training.run import train, transplanted
 from mtcli.training.trainer import Trainer
-from mtcli.training.transplant import transplanted
 
 CPU = torch.device("cpu")
 

@@ -697,6 +697,16 @@ def test_a_search_without_repetitions_follows(
     assert ("repeats itself" in caplog.text) != is_solved
 
 
+def test_the_backend_of_a_translation_searches_again() -> None:
+    """Another backend for the further searches would have to be loaded, for a few lines of a text."""
+    backend = Looping({0: [(LOOP, 0.4)], 3: [("ein Hund", 0.1)]})
+    other = Looping({0: [("eine Katze", 0.1)]})
+    backend.for_options = lambda options: other if options.no_repeat_ngram else backend  # type: ignore[method-assign]
+    assert run(Translator(backend), ["x"], REPAIR)[0].text == "ein Hund"
+    assert not other.searches
+    assert run(Translator(backend), ["x"], replace(REPAIR, no_repeat_ngram=3))[0].text == "eine Katze"
+
+
 def test_the_best_hypothesis_stays_if_all_searches_fail(caplog: pytest.LogCaptureFixture) -> None:
     backend = Looping({0: [(LOOP, 0.4), (SHORTER_LOOP, 0.2)]})
     found = list(Translator(backend).translate(["x", "", "y"], REPAIR))

@@ -11,7 +11,7 @@ from helpers.command import call
 from mtcli.config.build import build
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.corpus.cache.prepare import prepare
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.report.info import summary
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import best_of

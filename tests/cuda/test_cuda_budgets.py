@@ -22,8 +22,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.runtime.device import pick_device
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.greedy import greedy_search
-from mtcli.search.sampling import sampler
+from mtcli.search.greedy import greedy_search, sampler
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.training.gradients import Objective
 from mtcli.training.loading import LoadedBatch

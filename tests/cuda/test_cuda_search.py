@@ -14,8 +14,7 @@ from mtcli.corpus.batching import pad
 from mtcli.model.transformer import Transformer
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.greedy import greedy_search
-from mtcli.search.sampling import sampler
+from mtcli.search.greedy import greedy_search, sampler
 from mtcli.text.special_tokens import EOS
 from mtcli.translate.translation import Options
 

@@ -1,7 +1,9 @@
-"""The README, the pages in docs/, and the commands that they, the configurations and `--help` show."""
+"""The README, the pages in docs/, and the commands that they, the notebook, the configurations and `--help` show."""
 
+import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,10 @@ from mtcli.cli import app
 
 ROOT = Path(__file__).parents[2]
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+NOTEBOOK = json.loads((ROOT / "docs" / "first-model.ipynb").read_text(encoding="utf-8"))
+CELLS = ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+"""The code of the notebook. A cell with a command of a shell begins with `!`."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 DOCUMENTATION = "\n".join([README, *PAGES.values()])
@@ -45,7 +51,8 @@ IN_CONFIGS = [
     for path in sorted((ROOT / "configs").glob("*.toml"))
     for line in re.findall(r"^#\s+(mtcli .*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 ]
-COMMANDS = sorted({*SHOWN, *IN_CONFIGS, *examples(typer.main.get_command(app))})
+IN_NOTEBOOK = [cell.removeprefix("!") for cell in CELLS if cell.startswith("!mtcli ")]
+COMMANDS = sorted({*SHOWN, *IN_CONFIGS, *IN_NOTEBOOK, *examples(typer.main.get_command(app))})
 
 
 def parse(line: str) -> None:

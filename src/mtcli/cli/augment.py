@@ -129,7 +129,7 @@ def augment(
 
     from mtcli.recipes.augment.output import PairOutput
     from mtcli.recipes.augment.synthesis import Synthesis, augment
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.translate.backends.exported import provenance
 
     check_monolingual({"--input": input_})

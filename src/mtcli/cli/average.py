@@ -43,8 +43,7 @@ def average(
 
     Training does this at its end, and keeps the average if it is better.
     """
-    from mtcli.runtime.output_checks import check_folder
-    from mtcli.runtime.outputs import folder_beside
+    from mtcli.runtime.outputs import check_folder, folder_beside
     from mtcli.runtime.wording import command
     from mtcli.training.averaging import average_run
 

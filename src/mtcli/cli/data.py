@@ -81,14 +81,14 @@ def check(
     json_: Annotated[bool, json_flag("Print JSON.")] = False,
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
-    from mtcli.corpus.quality import report
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.corpus.quality import survey
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.storage.model_folder import run_of
 
     corpus = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
     check_outputs(["-"], corpus.files(), models=[model])
-    found = report.check(corpus, run_of(model) if model else None)
-    print(report.to_json(found) if json_ else report.to_text(found))
+    found = survey.check(corpus, run_of(model) if model else None)
+    print(survey.to_json(found) if json_ else survey.to_text(found))
 
 
 def clean(

@@ -9,8 +9,17 @@ import typer
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import DeviceOption, ReplaceOption, SwapOption, check_models
-from mtcli.cli.training_options import max_steps_option, preset_option, set_option, time_option, train_option
+from mtcli.cli.options import (
+    DeviceOption,
+    ReplaceOption,
+    SwapOption,
+    check_models,
+    max_steps_option,
+    preset_option,
+    set_option,
+    time_option,
+    train_option,
+)
 
 EXAMPLES = (
     "mtcli distill --teacher runs/ende --train pairs.tsv",

@@ -310,7 +310,7 @@ def _check(request: "EvaluationRequest") -> None:
         DataError: A file cannot be read.
     """
     from mtcli.evaluation.metrics import check_tokenizer
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
 
     if (request.src_file or request.hyp_file) and not request.ref_files:
         raise UsageError("give the references with --ref-file")

@@ -95,7 +95,7 @@ def explain(
 ) -> None:
     """Show one translation step by step: tokens, matrices, attention, probabilities and beam search."""
     from mtcli.explain.explanation import explain as explain_translation
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.runtime.wording import counted
     from mtcli.translate.loading import load_with_pytorch
     from mtcli.translate.streams import arguments

@@ -9,7 +9,7 @@ from mtcli.cli.options import LATEST, model_argument
 from mtcli.cli.process import note
 
 if TYPE_CHECKING:
-    from mtcli.exchange.translation_check import Parity
+    from mtcli.exchange.export import Parity
 
 EXAMPLES = (
     "mtcli export --to ctranslate2 --quantization int8",
@@ -46,7 +46,7 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.exchange.export import default_folder, export
-    from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.outputs import check_folder
     from mtcli.runtime.wording import command
 
     out = output or default_folder(model, to)

@@ -57,7 +57,7 @@ def import_model(
 ) -> None:
     """Import a Marian model (OPUS-MT) as a model folder that every command can use."""
     from mtcli.exchange.marian_import import default_folder, import_model
-    from mtcli.runtime.output_checks import check_folder
+    from mtcli.runtime.outputs import check_folder
     from mtcli.runtime.wording import command
 
     check_model(Path(source))

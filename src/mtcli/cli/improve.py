@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
-from mtcli.cli.options import DeviceOption, ReplaceOption, SrcOption, SwapOption, TgtOption
-from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
+from mtcli.cli.options import (
+    HELD_OUT,
+    DeviceOption,
+    ReplaceOption,
+    SrcOption,
+    SwapOption,
+    TgtOption,
+    max_steps_option,
+    preset_option,
+    set_option,
+    time_option,
+    train_option,
+)
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +125,7 @@ def improve(
         device=device,
     )
     if dry_run:
-        from mtcli.recipes.improve.plan import plan
+        from mtcli.recipes.improve.run import plan
 
         print(plan(request))
     else:
@@ -123,8 +134,7 @@ def improve(
 
 def _improve(request: "ImproveRequest", overwrite: bool) -> None:
     """Run the recipe, and print the summary."""
-    from mtcli.recipes.improve.run import improve
-    from mtcli.recipes.improve.summary import summary
+    from mtcli.recipes.improve.run import improve, summary
 
     result, stages = improve(request, overwrite=overwrite)
     print(summary(result, stages))

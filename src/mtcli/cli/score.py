@@ -36,7 +36,7 @@ def score(
     """
     from mtcli.corpus.readers.pairs import side_by_side
     from mtcli.runtime.device import pick_device
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.runtime.progress import on_terminal
     from mtcli.text.lines import Counts
     from mtcli.translate.backends.pytorch import PyTorchBackend

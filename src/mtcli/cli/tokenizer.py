@@ -63,7 +63,7 @@ def train(
     force: ForceOption = False,
 ) -> None:
     """Train one tokenizer on all the files. An existing output is kept unless --force is given."""
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.runtime.progress import Progress
     from mtcli.text.lines import Counts
     from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
@@ -104,7 +104,7 @@ def encode(
     ] = False,
 ) -> None:
     """Encode lines as tokens, separated by spaces; a space inside a token is written ▁."""
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.text.lines import Counts
     from mtcli.translate.streams import lines_of, report_counts
 
@@ -132,7 +132,7 @@ def decode(
     model: ModelOption = LATEST,
 ) -> None:
     """Decode lines of target token ids (as `encode --ids --tgt` prints them) to text."""
-    from mtcli.runtime.output_checks import check_outputs
+    from mtcli.runtime.outputs import check_outputs
     from mtcli.translate.streams import lines_of, name_of
 
     check_outputs(["-"], [input_], models=[model])

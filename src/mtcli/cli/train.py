@@ -1,5 +1,6 @@
 """`mtcli train`."""
 
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ import typer
 from mtcli.cli import completion, panels
 from mtcli.cli.option_kinds import flag, output_folder, pairs_option
 from mtcli.cli.options import (
+    HELD_OUT,
     LATEST,
     BleuTokenizerOption,
     DeviceOption,
@@ -16,9 +18,13 @@ from mtcli.cli.options import (
     SrcOption,
     SwapOption,
     TgtOption,
+    max_steps_option,
     model_option,
+    preset_option,
+    set_option,
+    time_option,
+    train_option,
 )
-from mtcli.cli.training_options import HELD_OUT, max_steps_option, preset_option, set_option, time_option, train_option
 from mtcli.errors import DataError, LockedError, ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -112,8 +118,6 @@ def train(
     """Train a model, or resume if it was interrupted. Without arguments, train the built-in demo."""
     started = monotonic()  # before PyTorch is imported, which counts for a time budget
     if list_settings:
-        from mtcli.cli.settings import print_settings
-
         print_settings()
         return
     from mtcli.runtime.device import pick_device
@@ -170,3 +174,33 @@ def _train(request: "TrainingRequest", device: "torch.device", started: float) -
         is_new = model.exists() and (modified(model) != before or not LATEST.exists())
         if is_new and not is_refused and torchrun.rank() == 0 and not is_stage(request.run):
             point_to(LATEST, request.run)
+
+
+def print_settings() -> None:
+    """Print every setting with its type, default and meaning: tables on a terminal, otherwise one line per setting."""
+    from mtcli.config.settings import to_text
+
+    if sys.stdout.isatty():
+        _print_tables()
+    else:
+        print(to_text(), end="")
+
+
+def _print_tables() -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from mtcli.config.settings import sections
+
+    console = Console(highlight=False)
+    for section in sections():
+        table = Table(title=Text(f"{section.name}: {section.meaning}", style="bold"), title_justify="left", box=None)
+        table.add_column("setting", style="cyan", no_wrap=True, header_style="dim")
+        table.add_column("type", style="yellow", header_style="dim")
+        table.add_column("default", header_style="dim")
+        table.add_column("meaning", header_style="dim", ratio=1)
+        for setting in section.settings:
+            table.add_row(setting.name, setting.type, setting.default, Text(setting.meaning))
+        console.print(table)
+        console.print()

@@ -10,7 +10,7 @@ from mtcli.config.presets import Values
 from mtcli.config.schema import SECTIONS, Config
 from mtcli.config.validation import validate
 from mtcli.errors import ModelError, UsageError
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular
 
 MAX_KEY_PARTS = 50
 """Parts of a dotted key, such as `train.lr`. The memory of the parser grows with the square of their number."""

@@ -15,9 +15,9 @@ from mtcli.documents.markup.sentences import InlineTranslation, translate_candid
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
 from mtcli.errors import DataError, UsageError
+from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
-from mtcli.runtime.regular_file import read_regular
 from mtcli.runtime.wording import counted
 from mtcli.terms.report import TermsReport
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs

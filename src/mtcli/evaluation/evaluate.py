@@ -9,9 +9,9 @@ from typing import Any
 from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus import demo
+from mtcli.corpus.held_out import read_split
+from mtcli.corpus.overlap import warn_of_training_sources
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.splits.overlap import warn_of_training_sources
-from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics, robustness
 from mtcli.evaluation.comparison import Comparison, compare
@@ -20,7 +20,7 @@ from mtcli.evaluation.remarks import remarks, too_few_pairs
 from mtcli.evaluation.robustness import Robustness
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
-from mtcli.terms.score import TermsScore
+from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from mtcli.config.schema import Config
 from mtcli.errors import ModelError
-from mtcli.exchange.export import export_details, write_details, write_model
-from mtcli.exchange.targets import obstacles
-from mtcli.exchange.translation_check import compare
+from mtcli.exchange.export import compare, export_details, obstacles, write_details, write_model
 from mtcli.runtime.outputs import whole_folder
 from mtcli.storage import ENGINE, PROVENANCE
 from mtcli.storage.model_file import load_model
-from mtcli.storage.model_identity import identity_of
+from mtcli.storage.model_folder import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend

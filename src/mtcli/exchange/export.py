@@ -10,20 +10,19 @@ import json
 import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
-from mtcli.corpus.splits.split_files import read_split
+from mtcli.corpus.held_out import read_split
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_model
-from mtcli.exchange.targets import MAX_POSITIONS, TARGETS, obstacles
-from mtcli.exchange.translation_check import Parity, compare
 from mtcli.model.transformer import Transformer
-from mtcli.runtime.output_checks import check_replaceable
-from mtcli.runtime.outputs import folder_beside, real_path, whole_folder
+from mtcli.runtime.outputs import check_replaceable, folder_beside, real_path, whole_folder
+from mtcli.runtime.wording import counted
+from mtcli.search.length import penalty_formula
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
@@ -35,7 +34,20 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
+TARGETS = ("ctranslate2", "huggingface", "argos")
+"""The libraries to export to."""
+
+MAX_POSITIONS = {
+    "ctranslate2": ctranslate2_model.MAX_POSITIONS,
+    "huggingface": huggingface.MAX_POSITIONS,
+    "argos": ctranslate2_model.MAX_POSITIONS,
+}
+"""Number of positions of the exported model."""
+
 log = logging.getLogger(__name__)
+
+MAX_DIFFERENCES = 20
+"""Differences that `parity.json` lists."""
 
 MAX_SENTENCES = 500
 """Sentences of the run's test (or validation) split that are compared."""
@@ -51,6 +63,108 @@ EXPORTED_FILES = {PROVENANCE, "parity.json", *ctranslate2_model.FILES, *huggingf
 
 An export that replaces a folder deletes no others.
 """
+
+
+def obstacles(config: Config, target: str) -> list[str]:
+    """Return the settings that prevent exporting a model of this configuration, each with the reason.
+
+    Args:
+        config: The configuration of a run, trained or not.
+        target: One of `TARGETS`.
+    """
+    model = config.model
+    found = []
+    d_head = model.d_model // model.num_heads
+    for name in ("d_k", "d_v"):
+        size = getattr(model, name)
+        if size not in (None, d_head):
+            found.append(f"model.{name} = {size}: {target} knows only heads of d_model / num_heads = {d_head}")
+    if target == "argos" and config.tokenizer.type == "word":
+        found.append(sentencepiece_model.NO_WORDS)
+    if target == "huggingface":
+        if model.norm == "pre":
+            found.append("model.norm = pre: the Marian architecture is post-norm")
+        if model.positions == "learned":
+            found.append("model.positions = learned: the Marian architecture has sinusoids")
+        if not model.tie_embeddings:
+            found.append("model.tie_embeddings = false: Marian's output is its embedding")
+        if not config.tokenizer.joint:
+            found.append("tokenizer.joint = false: one tokenizer.json holds one vocabulary")
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence that the two models translate differently, and the score that each gives its own translation."""
+
+    source: str
+    ours: str
+    exported: str
+    our_score: float
+    exported_score: float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far an exported model and the original agree on the same sentences: the content of `parity.json`."""
+
+    sentences: int
+    """Sentences compared."""
+    equal: int
+    """Sentences with the same translation."""
+    beam_size: int
+    length_penalty: float
+    max_score_difference: float
+    """The largest difference of the scores of equal translations."""
+    differences: tuple[Difference, ...]
+    """The first `MAX_DIFFERENCES`."""
+    score: str
+    """The definition of the scores."""
+
+    def __str__(self) -> str:
+        """Return a summary on one line."""
+        search = f"beam {self.beam_size}" if self.beam_size > 1 else "greedy"
+        return (
+            f"checked on {counted(self.sentences, 'sentence')}: "
+            f"{self.equal} of {self.sentences} translations equal those of the run ({search}); "
+            f"their scores differ by at most {self.max_score_difference:.1e}"
+        )
+
+
+def compare(
+    ours: Translator, exported: Translator, sources: Sequence[str], options: Options, *, quiet: bool = False
+) -> Parity:
+    """Translate the same sentences with both models, and compare their best translations.
+
+    Args:
+        ours: The original model.
+        exported: The exported model.
+        sources: The sentences.
+        options: Options of the search.
+        quiet: Show no progress bar.
+    """
+    num = len(sources)
+    our_translations = list(ours.translate(sources, options, total=num, warn=False, quiet=quiet))
+    exported_translations = list(exported.translate(sources, options, total=num, warn=False, quiet=quiet))
+    differences = []
+    max_score_difference = 0.0
+    for our_translation, exported_translation in zip(our_translations, exported_translations, strict=True):
+        a = our_translation.candidates[0]
+        b = exported_translation.candidates[0]
+        if a.text == b.text:
+            max_score_difference = max(max_score_difference, abs(a.score - b.score))
+        else:
+            differences.append(Difference(our_translation.source, a.text, b.text, a.score, b.score))
+    penalty = penalty_formula(options.length_penalty, options.length_normalization)
+    return Parity(
+        sentences=len(sources),
+        equal=len(sources) - len(differences),
+        beam_size=options.beam_size,
+        length_penalty=options.length_penalty,
+        max_score_difference=max_score_difference,
+        differences=tuple(differences[:MAX_DIFFERENCES]),
+        score=f"log P(y | x) / {penalty}, n tokens with </s>; greedy: log P(y | x)",
+    )
 
 
 def default_folder(model: Path, target: str) -> Path:

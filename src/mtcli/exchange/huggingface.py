@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.exchange.marian_tensors import EMBEDDING, OUTPUT_BIAS, to_marian
+from mtcli.exchange.marian_weights import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes

@@ -11,7 +11,7 @@ from mtcli import limits
 from mtcli.config.fields import Within, shown
 from mtcli.config.schema import ModelConfig
 from mtcli.errors import ModelError
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular
 
 log = logging.getLogger(__name__)
 

@@ -26,10 +26,8 @@ from mtcli.exchange.marian_config import (
     shape_of,
 )
 from mtcli.exchange.marian_weights import parameters_of, read_weights
-from mtcli.runtime.files import write_file
-from mtcli.runtime.output_checks import check_replaceable
-from mtcli.runtime.outputs import whole_folder
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular, write_file
+from mtcli.runtime.outputs import check_replaceable, whole_folder
 from mtcli.storage import ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
 from mtcli.text.languages import checked

@@ -24,10 +24,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
-from mtcli.runtime.files import replace_file, storage_errors
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import folder_lock, read_regular, replace_file, storage_errors
 from mtcli.runtime.signals import noted_signals, stopped
-from mtcli.storage.run_lock import lock
 from mtcli.storage.run_name import RUNS, point_to
 from mtcli.translate.backends.exported import sha256
 
@@ -359,7 +357,7 @@ def open_recipe(
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with lock(folder, "works in this folder"):
+        with folder_lock(folder, "works in this folder"):
             recipe = Recipe(folder, name, identity, changes)
             recipe._save()
             try:

@@ -20,8 +20,8 @@ from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer, size
+from mtcli.runtime.files import check_regular, read_regular
 from mtcli.runtime.progress import clock
-from mtcli.runtime.regular_file import check_regular, read_regular
 from mtcli.runtime.wording import command, counted
 from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of

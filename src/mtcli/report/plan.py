@@ -14,7 +14,7 @@ from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.corpus.variants import SHARES
-from mtcli.exchange.targets import TARGETS, obstacles
+from mtcli.exchange.export import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
 from mtcli.runtime.cores import usable_cores

@@ -14,11 +14,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from mtcli import limits
-from mtcli.runtime.files import replace_file
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular, replace_file
 from mtcli.runtime.wording import command
 from mtcli.storage import ROBUSTNESS
-from mtcli.storage.model_identity import ModelIdentity, has_identity, identity_of
+from mtcli.storage.model_folder import ModelIdentity, has_identity, identity_of
 
 HEADING = "Text as people type it"
 

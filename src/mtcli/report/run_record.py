@@ -3,7 +3,7 @@
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,6 @@ from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.evaluation.remarks import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
 from mtcli.report.robustness import FormScore, recorded
-from mtcli.report.speed import speeds
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of
@@ -244,3 +243,44 @@ def _selecting_first(record: RunRecord, rows: list[ScoreRow]) -> list[ScoreRow]:
     """Sort the metric that selects the model before the others."""
     name = SELECTION_NAMES[record.selection_metric]
     return sorted(rows, key=lambda row: not row.metric.startswith(name))
+
+
+class SpeedMeter:
+    """Computes the target tokens per second between two `train` events.
+
+    The time of a validation does not count if it comes right after a `train` event. A validation between two `train`
+    events counts: the time at which it began is not recorded.
+    """
+
+    def __init__(self) -> None:
+        self._step = 0
+        """The step of the last `train` event."""
+        self._seconds = 0.0
+        """The time used until that event, and until the end of the validations that directly follow it."""
+
+    def add(self, event: dict[str, Any]) -> float | None:
+        """Add the next event. All events must be added, in order.
+
+        Returns:
+            The target tokens per second since the previous `train` event; None for the first one and other events.
+        """
+        before = self._seconds
+        if event["event"] == "train":
+            self._step = event["step"]
+            self._seconds = event["seconds"]
+            if 0 < before < self._seconds:
+                return float(event["tokens"] / (self._seconds - before))
+        elif before > 0 and event["step"] == self._step and "seconds" in event:
+            self._seconds = event["seconds"]
+        return None
+
+
+def speeds(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Return pairs of a step and the target tokens per second before it."""
+    meter = SpeedMeter()
+    found = []
+    for event in events:
+        speed = meter.add(event)
+        if speed is not None:
+            found.append((float(event["step"]), speed))
+    return found

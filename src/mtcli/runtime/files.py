@@ -1,15 +1,21 @@
-"""Files that a crash cannot leave half written: write a temporary file, sync it, rename it."""
+"""Files that a crash cannot leave half written, files read without surprises, and locks.
+
+A file is written under a temporary name, synced and renamed.
+"""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from mtcli.errors import StorageError
+from mtcli import limits
+from mtcli.errors import LockedError, StorageError
 
 _REMEDIES = {
     errno.ENOSPC: "free some space and run the same command again",
@@ -157,3 +163,138 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             yield temporary.file
             temporary.sync()
             temporary.publish()
+
+
+def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:
+    """Open a file for reading, without blocking.
+
+    Args:
+        path: The file, or a link to one.
+        inside: The folder that must contain the file once all links are resolved; None: any folder.
+
+    Raises:
+        OSError: The file is missing, is not a regular file, or lies outside the folder.
+    """
+    check_regular(path, inside)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _refuse_special(path, os.fstat(descriptor).st_mode)  # it may have been replaced since the first check
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: Path, inside: Path | None = None, most: int = limits.METADATA) -> bytes:
+    """Read a small file whole. A file over the limit is refused before any of it is read.
+
+    Args:
+        path: The file, or a link to one.
+        inside: See `open_regular`.
+        most: The largest size in bytes.
+
+    Raises:
+        OSError: See `open_regular`; also if the file is larger than `most`.
+    """
+    with open_regular(path, inside) as file:
+        too_large = os.fstat(file.fileno()).st_size > most
+        content = b"" if too_large else file.read(most + 1)  # the file may have grown since
+    if too_large or len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes, the limit for such a file", str(path))
+    return content
+
+
+def check_regular(path: Path, inside: Path | None = None) -> None:
+    """Check a file before a library opens it by name.
+
+    Raises:
+        OSError: See `open_regular`.
+    """
+    try:
+        _refuse_special(path, path.stat().st_mode)
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
+        raise OSError(errno.EINVAL, f"leads out of {inside}", str(path))
+
+
+def _refuse_special(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, f"{_kind(mode)}, not a regular file", str(path))
+
+
+def _kind(mode: int) -> str:
+    names = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return names.get(stat.S_IFMT(mode), "a special file")
+
+
+@contextmanager
+def file_lock(path: Path, message: Callable[[str], str]) -> Iterator[None]:
+    """Hold the lock of a file, which is created and contains the number of the process that holds it.
+
+    The lock is the kernel's (`flock`), so it ends with the process, even one that is killed. A file system that does
+    not support such locks is refused: the fallback of `filelock`, a file that exists while the lock is held, would
+    outlive a killed process.
+
+    The block may delete the file at its end. A process that opened the file before that and locks it afterwards does
+    not count as the holder: `filelock` notices that the file is gone, and creates another.
+
+    Args:
+        path: The file. Its folder must exist.
+        message: Returns the message of the error, given the number of the process that holds the lock.
+
+    Raises:
+        LockedError: Another process holds the lock.
+        StorageError: The file cannot be written, or is a link or another special file.
+    """
+    from filelock import FileLock, Timeout  # imported here because it takes time
+
+    lock = FileLock(path, blocking=False, fallback_to_soft=False, on_acquired=_write_process_number)
+    with storage_errors(path):
+        try:
+            if path.exists():
+                check_regular(path)
+            lock.acquire()
+        except Timeout:
+            holder = read_regular(path).decode(errors="replace") or "?"
+            raise LockedError(message(holder)) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _write_process_number(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+
+
+@contextmanager
+def folder_lock(folder: Path, work: str = "is training here", other: str = "choose another --out") -> Iterator[None]:
+    """Hold the lock of a folder, the file `.lock`: one process trains, or writes, in it at a time. See `file_lock`.
+
+    At the end, the lock file is deleted if the folder holds nothing else.
+
+    Args:
+        folder: The folder. It must exist.
+        work: What the holder does, for the message.
+        other: What the user can do except waiting, for the message.
+
+    Raises:
+        LockedError: Another process holds the lock. The message has its number.
+        StorageError: The lock file cannot be written, or is a link or another special file.
+    """
+    path = folder / ".lock"
+    with file_lock(path, lambda holder: f"{folder}: process {holder} {work}; wait for it, or {other}"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the folder may have been deleted
+                if [other.name for other in folder.iterdir()] == [path.name]:
+                    path.unlink()

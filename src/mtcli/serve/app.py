@@ -15,11 +15,10 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from mtcli.serve.bodies import Bodies
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.page import PageData, page_data, render
-from mtcli.serve.requests import DetectionRequest, RequestLimits, TranslationRequest, read_request
+from mtcli.serve.requests import Bodies, DetectionRequest, RequestLimits, TranslationRequest, read_request
 from mtcli.serve.translation import TranslatedTexts, TranslationService
 from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name

@@ -82,7 +82,7 @@ def _test_sources(folder: Path) -> tuple[str, ...]:
     """Return the first short source sentences of the run's test pairs, each once. A folder may have none."""
     if not (folder / "data" / "test.jsonl").exists():
         return ()
-    from mtcli.corpus.splits.split_files import read_split
+    from mtcli.corpus.held_out import read_split
 
     try:
         pairs = read_split(folder, "test", empty_ok=True)

@@ -27,16 +27,16 @@ from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.pipeline import translate_segments
 from mtcli.errors import DataError, ModelError, MtcliError
-from mtcli.serve.batcher import FullError
-from mtcli.serve.models import Choice, Models, ServedModel
-from mtcli.serve.requests import RequestLimits, TranslationRequest
-from mtcli.serve.uploads import Upload
-from mtcli.serve.waiting_translator import (
+from mtcli.serve.batcher import (
     CHECKED_CHARACTERS,
     AbandonedError,
+    FullError,
     TooLongError,
     WaitingTranslator,
 )
+from mtcli.serve.models import Choice, Models, ServedModel
+from mtcli.serve.requests import RequestLimits, TranslationRequest
+from mtcli.serve.uploads import Upload
 from mtcli.terms.terms import Terms, parse_terms
 from mtcli.text.language_identifier import Guess
 from mtcli.translate.line_warnings import warnings_of

@@ -12,8 +12,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from mtcli.serve.bodies import Bodies
-from mtcli.serve.requests import RequestLimits, invalid
+from mtcli.serve.requests import Bodies, RequestLimits, invalid
 
 MAX_FIELDS = 20
 """Fields of a form with a file."""

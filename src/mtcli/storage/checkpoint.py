@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtcli.errors import ModelError
-from mtcli.runtime.files import storage_errors, sync_folder, write_file
-from mtcli.runtime.regular_file import open_regular, read_regular
+from mtcli.runtime.files import open_regular, read_regular, storage_errors, sync_folder, write_file
 from mtcli.storage.tensors import Tensors, read_tensors, to_bytes
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.scores import SelectionMetric
 from mtcli.errors import ModelError
-from mtcli.runtime.files import storage_errors, sync_folder
-from mtcli.runtime.regular_file import check_regular, open_regular, read_regular
+from mtcli.runtime.files import check_regular, open_regular, read_regular, storage_errors, sync_folder
 from mtcli.storage.state import State
 
 log = logging.getLogger(__name__)

@@ -1,19 +1,19 @@
 """A run folder: its configuration, which identifies the run, and the model that training publishes there."""
 
+import json
 import logging
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from mtcli.config.differences import differences
-from mtcli.config.schema import Config
+from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, unset_settings, value_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.toml_file import to_toml
 from mtcli.errors import UsageError
-from mtcli.runtime.files import replace_file, storage_errors
-from mtcli.runtime.regular_file import open_regular
+from mtcli.runtime.files import open_regular, replace_file, storage_errors
 from mtcli.storage import ENGINE, ROBUSTNESS, checkpoint
 from mtcli.storage.events import check_version
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
@@ -28,6 +28,15 @@ RUN_FILES = (
 """The files and folders that mtcli writes into a run folder, and the only ones that `--overwrite` deletes."""
 
 _TEMPORARY_FILES = re.compile(r"\.lock|\..+\.tmp")
+
+MAY_DIFFER = frozenset({
+    "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine",
+    "train.micro_batches", "data.note",
+})  # fmt: skip
+"""The budget, which may grow, and settings that change no result.
+
+`train.compile` and `train.micro_batches` change the rounding, and the random numbers of dropout.
+"""
 
 
 def claim(config: Config, run: Path, overwrite: bool) -> Config | None:
@@ -226,3 +235,30 @@ def _has_content(path: Path, content: bytes) -> bool:
             return os.fstat(file.fileno()).st_size == len(content) and file.read() == content
     except OSError:
         return False
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """Return `section.key: old → new` for every value that differs.
+
+    Settings in `MAY_DIFFER` are skipped, and so are settings that training chose for the old run and that are unset in
+    the new configuration.
+    """
+    skipped = MAY_DIFFER | (unset_settings(new, CHOSEN_IF_UNSET_IN_FINE_TUNING) & {*old.chosen})
+    differing = []
+    for name in NAMES:
+        before = value_of(old, name)
+        after = value_of(new, name)
+        if name not in skipped and before != after:
+            differing.append(f"{name}: {_readable(before)} → {_readable(after)}")
+    return differing
+
+
+def _readable(value: Any) -> str:
+    """Return a value for a message: plain text without quotation marks, and "not set" for none."""
+    if value is None or value == ():
+        return "not set"
+    if isinstance(value, tuple):
+        return ", ".join(map(_readable, value))
+    if isinstance(value, str) and value.isprintable() and value == value.strip() != "":
+        return value
+    return json.dumps(value)

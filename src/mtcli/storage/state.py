@@ -11,7 +11,7 @@ from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.scores import SELECTION_NAMES, SelectionMetric, combined_score
 from mtcli.errors import ModelError
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime.files import read_regular
 
 Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtcli.errors import ModelError
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.files import check_regular
 
 Tensors = dict[str, Tensor]
 """Tensors by name."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mtcli.search.phrases import Alternatives, RequiredPhrases, WordParts, length_after_word
+from mtcli.search.required import Alternatives, RequiredPhrases, WordParts, length_after_word
 from mtcli.terms.terms import Match
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import continues_word, ends_in_word

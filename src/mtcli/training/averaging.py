@@ -8,9 +8,8 @@ from torch import nn
 
 from mtcli.errors import ModelError, UsageError
 from mtcli.runtime import files
-from mtcli.runtime.output_checks import check_replaceable
-from mtcli.runtime.outputs import whole_folder
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.files import check_regular
+from mtcli.runtime.outputs import check_replaceable, whole_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint, model_file
 from mtcli.storage.events import read_events

@@ -20,7 +20,7 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import torchrun
-from mtcli.runtime.output_checks import check_folder
+from mtcli.runtime.outputs import check_folder
 from mtcli.storage.model_file import ModelInfo, checksum, load_model, parameters
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import RUNS, run_name

@@ -2,23 +2,28 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import to_toml
+from mtcli.corpus.cache.parent import Parent, origins
 from mtcli.corpus.cache.prepare import Prepared, check_inputs, has_info, prepare, reopen
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.model.precision import warn_of_emulated_bf16
+from mtcli.model.transformer import Transformer
 from mtcli.report.plan import describe_transfer
 from mtcli.runtime import files, torchrun
 from mtcli.runtime.device import describe, deterministic_algorithms
 from mtcli.runtime.distributed import Group, join
+from mtcli.runtime.files import folder_lock
 from mtcli.runtime.memory import keep_freed_memory
 from mtcli.runtime.signals import noted_signals
+from mtcli.storage.model_file import parameters
 from mtcli.storage.run_folder import (
     check_freezing,
     claim,
@@ -27,14 +32,14 @@ from mtcli.storage.run_folder import (
     refuse_other_files,
     resumable_state,
 )
-from mtcli.storage.run_lock import lock
+from mtcli.text.tokenizer.matching import Origin, match
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice, describe_given
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.trainer import Trainer
-from mtcli.training.transplant import transplanted
 from mtcli.training.validation import check_bleu_tokenizer
 
 log = logging.getLogger(__name__)
@@ -154,7 +159,7 @@ def _claimed(config: Config, run: Path, overwrite: bool) -> Iterator[Config | No
     with files.storage_errors(run):
         run.mkdir(parents=True, exist_ok=True)
     try:
-        with lock(run):
+        with folder_lock(run):
             existing_config = claim(config, run, overwrite)
             try:
                 yield existing_config
@@ -222,3 +227,48 @@ def _is_finished(config: Config, existing_config: Config, run: Path) -> bool:
         return False
     state = resumable_state(run)
     return state.budget == old_budget.limits and new_budget.allows_no_more(state)
+
+
+def transplanted(model: Transformer, parent: Parent, tokenizer: Tokenizer, src: str, tgt: str) -> Transformer:
+    """Return a child before its training: the weights of its parent, with embeddings for another vocabulary.
+
+    A token that both vocabularies have keeps the parent's embedding, bit for bit. Another one gets the mean of the
+    embeddings of its parts, or that of all tokens if it has none.
+
+    Args:
+        model: The parent.
+        parent: Its languages and its tokenizer.
+        tokenizer: The child's tokenizer.
+        src: Language code of the child's source.
+        tgt: Language code of the child's target.
+    """
+    child = Transformer(model.config, tokenizer.src_size, tokenizer.tgt_size, joint=tokenizer.joint)
+    own = parameters(child)
+    for name, tensor in parameters(model).items():
+        if name in own and own[name].shape == tensor.shape:
+            own[name].copy_(tensor)
+    embeddings = [model.src_embedding.tokens.weight.data, model.tgt_embedding.tokens.weight.data]
+    src_origins, tgt_origins = origins(parent, tokenizer, src, tgt)
+    child.src_embedding.tokens.weight.data.copy_(_rows(embeddings, src_origins))
+    child.tgt_embedding.tokens.weight.data.copy_(_rows(embeddings, tgt_origins))  # last: it may be shared
+    in_target = match(tokenizer.sides[1], [parent.tokenizer.sides[1]])
+    if not model.config.tie_embeddings:
+        child.output.weight.data.copy_(_rows([model.output.weight.data], in_target))
+    if child.output.bias is not None:
+        child.output.bias.data.copy_(_rows([model.output.bias.data], in_target))
+    return child.eval()
+
+
+def _rows(matrices: Sequence[Tensor], token_origins: Sequence[Origin]) -> Tensor:
+    """Return a row for each token: that of its origin, the mean of several, or that of the whole matrix."""
+    mean = matrices[token_origins[0].side].mean(dim=0)
+    rows = []
+    for origin in token_origins:
+        matrix = matrices[origin.side]
+        if origin.same:
+            rows.append(matrix[origin.ids[0]])
+        elif origin.ids:
+            rows.append(matrix[list(origin.ids)].mean(dim=0))
+        else:
+            rows.append(mean)
+    return torch.stack(rows)

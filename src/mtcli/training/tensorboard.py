@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from mtcli.report.speed import SpeedMeter
+from mtcli.report.run_record import SpeedMeter
 
 log = logging.getLogger(__name__)
 

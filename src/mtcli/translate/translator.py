@@ -16,11 +16,11 @@ from mtcli.limits import BEAM_SIZE
 from mtcli.runtime.progress import Progress
 from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Match, Terms, uses
+from mtcli.text.repetitions import added_repetition
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
-from mtcli.translate.repair import further_searches, is_usable, usable
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
@@ -41,6 +41,10 @@ WIDER_FACTORS = (2, 4)
 """Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
+
+NGRAMS = (3, 2)
+"""Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
+bigrams prevent nearly all repetitions."""
 
 
 class Translator:
@@ -173,7 +177,7 @@ class Translator:
             work.add(sources, candidates)
             bar.update(len(sources))
             if sources is work.batches[-1]:
-                yield from self._end_window(work, search.options, warn=warn)
+                yield from self._end_window(work, search, warn=warn)
 
     def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
         """Encode the lines of one window, and divide those with tokens into batches."""
@@ -193,15 +197,12 @@ class Translator:
         sources = sources_with_tokens(window, self.tokenizer)
         return _Work(first, lines, window.terms, sources, search.batches(sources) or [[]])
 
-    def _end_window(self, work: "_Work", options: Options, *, warn: bool) -> list[Translation]:
+    def _end_window(self, work: "_Work", search: "_Search", *, warn: bool) -> list[Translation]:
         """Return the translations of a window whose batches are all searched."""
-        self._repair(work, work.sources, options)
+        self._repair(work, work.sources, search)
+        options = search.options
         if options.retry_terms and self.backend.requires_terms:
-            lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
-            hard = replace(options, terms_mode="hard")
-            for sources, candidates in self._search_again(lacking, hard):
-                work.add(sources, candidates)
-            self._repair(work, lacking, hard)
+            self._retry_terms(work, replace(options, terms_mode="hard"))
         numbered = enumerate(work.lines, work.first)
         translations = [Translation(line, work.found.get(number, _BLANK)) for number, line in numbered]
         if work.terms:
@@ -210,30 +211,34 @@ class Translator:
             warn_about_repetitions(translations, work.first, options)
         return translations
 
-    def _repair(self, work: "_Work", sources: Sequence[Source], options: Options) -> None:
-        """Search again for those of some sources that have no usable translation, if the options say so."""
-        if not options.repairs:
+    def _retry_terms(self, work: "_Work", options: Options) -> None:
+        """Search again for the lines that lack a term."""
+        lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
+        if not lacking:  # a backend for these options may have to load a model
+            return
+        search = self._search_with(options)
+        for sources, candidates in search.batches_with_candidates(lacking):
+            work.add(sources, candidates)
+        self._repair(work, lacking, search)
+
+    def _repair(self, work: "_Work", sources: Sequence[Source], search: "_Search") -> None:
+        """Search again for those of some sources that have no usable translation, if the options say so.
+
+        The same backend searches as before. CTranslate2 may find other hypotheses than PyTorch where n-grams are
+        blocked, but to load PyTorch for a few lines takes longer than to translate thousands.
+        """
+        if not search.options.repairs:
             return
         failed = [source for source in sources if not _is_translated(source, work.found[source.number])]
-        for further in further_searches(options):
+        for further in further_searches(search.options):
             remaining = []
-            for batch, found in self._search_again(failed, further):
+            for batch, found in replace(search, options=further).batches_with_candidates(failed):
                 for source, candidates in zip(batch, found, strict=True):
                     if _is_translated(source, candidates):
                         work.add([source], [candidates])
                     else:
                         remaining.append(source)
             failed = remaining
-
-    def _search_again(
-        self, sources: Sequence[Source], options: Options
-    ) -> Iterator[tuple[list[Source], tuple[tuple[Candidate, ...], ...]]]:
-        """Yield batches of sources with what a search with other options finds for them."""
-        if not sources:  # a backend for these options may have to load a model
-            return
-        search = self._search_with(options)
-        batches = search.batches(sources)
-        yield from zip(batches, search.map(search.candidates, batches), strict=True)
 
 
 @dataclass(frozen=True)
@@ -295,6 +300,13 @@ class _Search:
         if self.rerank is not None and self.backend.reads_ahead:  # it may not search twice at the same time
             return map(search, batches)
         return self.backend.map_batches(search, batches, self.options)
+
+    def batches_with_candidates(
+        self, sources: Sequence[Source]
+    ) -> Iterator[tuple[list[Source], list[tuple[Candidate, ...]]]]:
+        """Yield the batches of some sources, each with the translations of its sources."""
+        batches = self.batches(sources)
+        yield from zip(batches, self.map(self.candidates, batches), strict=True)
 
     def candidates(self, sources: Sequence[Source]) -> list[tuple[Candidate, ...]]:
         """Search the `n_best` translations of each source of a batch.
@@ -391,3 +403,33 @@ def _wider_options(options: Options) -> Iterator[Options]:
         else:
             beam_size = min(factor * max(options.n_best, options.beam_size), int(BEAM_SIZE.max))
             yield replace(options, beam_size=beam_size)
+
+
+def is_usable(line: str, text: str) -> bool:
+    """Return False if a translation repeats itself although its line does not, or is empty although it has words."""
+    if not text.strip():
+        return not any(map(str.isalpha, line))
+    return not added_repetition(line, text)
+
+
+def usable(line: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the usable translations of a line; all of them if none is usable.
+
+    Args:
+        line: The line.
+        candidates: Its translations, best first.
+    """
+    found = [candidate for candidate in candidates if is_usable(line, candidate.text)]
+    return found or list(candidates)
+
+
+def further_searches(options: Options) -> Iterator[Options]:
+    """Yield the options of the searches that follow where no translation is usable.
+
+    The first one is the same search where a backend returned only the best hypothesis of its beam.
+    """
+    if not options.scores and options.beam_size > 1:
+        yield replace(options, scores=True)
+    for size in NGRAMS:
+        if not options.no_repeat_ngram or size < options.no_repeat_ngram:
+            yield replace(options, scores=True, no_repeat_ngram=size)

@@ -13,11 +13,10 @@ from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
 from mtcli.corpus.cache.parent import Parent, TakenOver, child_tokenizer
 from mtcli.corpus.cache.training_sources import count_tagged, is_synthetic
+from mtcli.corpus.held_out import FEWEST_PAIRS, HeldOut, choose_held_out, write_split
 from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
-from mtcli.corpus.splits.held_out import FEWEST_PAIRS, HeldOut, choose_held_out
-from mtcli.corpus.splits.split_files import write_split
 from mtcli.corpus.variants import with_capitals
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file

@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.errors import DataError
-from mtcli.runtime.files import new_file
+from mtcli.runtime.files import check_regular, new_file
 from mtcli.runtime.prefetch import prefetch_map
-from mtcli.runtime.regular_file import check_regular
-from mtcli.terms.annotation import TermAnnotator
-from mtcli.terms.invented import TermInventor
+from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

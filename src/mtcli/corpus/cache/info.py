@@ -16,8 +16,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
-from mtcli.runtime.files import replace_file
-from mtcli.runtime.regular_file import open_regular, read_regular
+from mtcli.runtime.files import open_regular, read_regular, replace_file
 
 Json = dict[str, Any]
 Count = Annotated[int, Within(limits.COUNT)]

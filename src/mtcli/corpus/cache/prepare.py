@@ -30,13 +30,12 @@ from mtcli.corpus.cache.info import (
 from mtcli.corpus.cache.parent import Parent, TakenOver
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
+from mtcli.corpus.held_out import read_split
+from mtcli.corpus.overlap import count_trained_on, share_of
 from mtcli.corpus.readers.rows import check_dataset
 from mtcli.corpus.readers.sources import resolve
-from mtcli.corpus.splits.overlap import count_trained_on, share_of
-from mtcli.corpus.splits.split_files import read_split
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
-from mtcli.runtime.files import storage_errors
-from mtcli.runtime.regular_file import check_regular
+from mtcli.runtime.files import check_regular, storage_errors
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

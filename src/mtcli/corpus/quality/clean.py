@@ -19,8 +19,7 @@ from mtcli.corpus.quality.rules import BIT, REMOVES, rules, tidy
 from mtcli.corpus.quality.survey import Bits, survey
 from mtcli.corpus.readers.sources import form_suffix, is_table
 from mtcli.errors import DataError, UsageError
-from mtcli.runtime.output_checks import check_outputs
-from mtcli.runtime.outputs import is_special, whole_files
+from mtcli.runtime.outputs import check_outputs, is_special, whole_files
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import TO_UTF8
 

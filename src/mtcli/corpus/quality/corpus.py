@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtcli.corpus.held_out import source_key
 from mtcli.corpus.quality.rules import INVALID, MAX_LENGTH, MAX_RATIO, tidy
 from mtcli.corpus.readers import rows, sources, tables
 from mtcli.corpus.readers.pairs import NUMBERED_FORMS, numbered_records, two_files
-from mtcli.corpus.splits.held_out import source_key
 from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Counts, Pair, read_lines
 

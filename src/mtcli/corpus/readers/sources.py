@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from mtcli import limits
-from mtcli.corpus.readers.csv_rows import SAMPLE_LINES
 from mtcli.corpus.readers.rows import dataset_name
+from mtcli.corpus.readers.tables import SAMPLE_LINES
 from mtcli.errors import DataError, UsageError
 from mtcli.text.languages import known
 from mtcli.text.lines import decompression, read_lines

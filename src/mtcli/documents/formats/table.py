@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import PurePath
 
-from mtcli.corpus.readers.csv_rows import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
+from mtcli.corpus.readers.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import text_spans

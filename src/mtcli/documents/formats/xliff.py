@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.corpus.readers.xml_units import UNTRANSLATED_STATES
+from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
     Unit,
     check_language,

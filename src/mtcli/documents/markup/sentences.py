@@ -15,8 +15,7 @@ from itertools import chain
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references, unprotected
 from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
-from mtcli.documents.markup.placement import reinsert
-from mtcli.documents.markup.word_map import diagonal_links
+from mtcli.documents.markup.placement import diagonal_links, reinsert
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError
-from mtcli.recipes.augment.filters import (
+from mtcli.recipes.augment.output import PairOutput, Record, State, unfinished_output, write_pairs
+from mtcli.recipes.monolingual import (
     BLANK,
     DUPLICATE,
     TOO_LONG,
@@ -27,8 +28,6 @@ from mtcli.recipes.augment.filters import (
     main_script,
     problem_of,
 )
-from mtcli.recipes.augment.output import PairOutput, Record, write_pairs
-from mtcli.recipes.augment.unfinished import State, unfinished_output
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.text.lines import Counts, read_lines

@@ -13,7 +13,7 @@ from mtcli.corpus.readers.columns import are_side_names
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError, UsageError
-from mtcli.exchange.targets import obstacles
+from mtcli.exchange.export import obstacles
 from mtcli.recipes.monolingual import Text, held_out_keys
 from mtcli.recipes.recipe import check_settings, setting_name
 from mtcli.storage.model_folder import run_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
 from mtcli.corpus.readers.sources import Source, parse_source
-from mtcli.exchange.targets import obstacles
+from mtcli.exchange.export import obstacles
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
 from mtcli.recipes.recipe import Stage, as_argument, weighted

@@ -12,7 +12,7 @@ from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
 from mtcli.recipes.improve.budget import Budget
 from mtcli.recipes.recipe import check_settings
-from mtcli.runtime.output_checks import check_folder
+from mtcli.runtime.outputs import check_folder
 from mtcli.training.request import resolve
 from mtcli.translate.backends.exported import sha256
 

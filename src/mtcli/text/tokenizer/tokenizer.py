@@ -35,8 +35,8 @@ from unicodedata import normalize
 from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli.errors import ModelError, UsageError
+from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
-from mtcli.runtime.regular_file import read_regular
 from mtcli.text import languages
 from mtcli.text.placeholders import TOKENS
 from mtcli.text.special_tokens import BOS, EOS, PAD

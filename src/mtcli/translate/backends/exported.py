@@ -11,7 +11,7 @@ from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.config.schema import DecodeConfig
 from mtcli.errors import ModelError
-from mtcli.runtime.regular_file import open_regular, read_regular
+from mtcli.runtime.files import open_regular, read_regular
 from mtcli.storage import PROVENANCE
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"

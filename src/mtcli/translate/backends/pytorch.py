@@ -21,10 +21,8 @@ from mtcli.runtime.cores import all_cores
 from mtcli.runtime.memory import keep_freed_memory, release_freed_memory, require, share_freed_memory
 from mtcli.search.beam import beam_search
 from mtcli.search.constraints import Limits
-from mtcli.search.greedy import greedy_search
-from mtcli.search.phrases import RequiredPhrases
-from mtcli.search.required import required_search, width_for
-from mtcli.search.sampling import sampler
+from mtcli.search.greedy import greedy_search, sampler
+from mtcli.search.required import RequiredPhrases, required_search, width_for
 from mtcli.search.step import Expansion, Hypothesis
 from mtcli.storage.model_file import load_model
 from mtcli.terms.term_phrases import TermPhrases

@@ -9,6 +9,9 @@ does not import PyTorch. It is not used if
 - there is a GPU, on which PyTorch translates;
 - an option is set that CTranslate2 does not support, or several translations are wanted: behind the best one, the two
   libraries may keep different hypotheses.
+
+A translation that repeats itself is searched again by the engine too (`Translator`), although with a beam CTranslate2
+may find other hypotheses where n-grams are blocked: PyTorch would have to be loaded for a few lines of a text.
 """
 
 import logging
@@ -21,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
 from mtcli.storage import ENGINE
-from mtcli.storage.model_identity import ModelIdentity, has_identity
+from mtcli.storage.model_folder import ModelIdentity, has_identity
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2, unsupported_options
 from mtcli.translate.backends.exported import provenance, sha256
@@ -166,7 +169,8 @@ class RunEngine(CTranslate2Backend):
         """
         self.proof = check_proven(run)
         self.run = run
-        self._pytorch: Backend | None = None
+        self.pytorch: Backend | None = None
+        """It searches with the options that the engine does not support; None: not loaded."""
         super().__init__(run / ENGINE, "cpu")
 
     def for_options(self, options: Options) -> Backend:
@@ -177,15 +181,15 @@ class RunEngine(CTranslate2Backend):
         """
         if is_supported(options):
             return self
-        if self._pytorch is None:
+        if self.pytorch is None:
             from mtcli.runtime.device import pick_device
             from mtcli.translate.backends.pytorch import PyTorchBackend
 
             pytorch, _, _ = PyTorchBackend.load(self.run, pick_device("cpu"))
             if not has_identity(self.run / "model.safetensors", self.proof.model):
                 raise ModelError(f"{self.run}: has another model than when this command started; start it again")
-            self._pytorch = pytorch
-        return self._pytorch
+            self.pytorch = pytorch
+        return self.pytorch
 
 
 def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | None:

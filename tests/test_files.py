@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mtcli.runtime import regular_file
-from mtcli.runtime.regular_file import read_regular
+from mtcli.runtime import files
+from mtcli.runtime.files import read_regular
 
 
 def test_a_file_over_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_a_file_over_the_limit_is_refused_before_it_is_read(tmp_path: Path, monk
             raise AssertionError("read")
 
     os.truncate(path, 2**40)  # sparse
-    monkeypatch.setattr(regular_file, "open_regular", Unread)
+    monkeypatch.setattr(files, "open_regular", Unread)
     with pytest.raises(OSError, match="larger than 5 bytes, the limit for such a file"):
         read_regular(path, most=5)
 
@@ -40,6 +40,6 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypat
     path = tmp_path / "info.json"
     path.write_bytes(b"12345")
     size = os.stat_result((0o100644, 0, 0, 1, 0, 0, 3, 0, 0, 0))
-    monkeypatch.setattr(regular_file.os, "fstat", lambda descriptor: size)
+    monkeypatch.setattr(files.os, "fstat", lambda descriptor: size)
     with pytest.raises(OSError, match="larger than 3 bytes"):
         read_regular(path, most=3)
