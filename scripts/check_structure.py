@@ -9,9 +9,9 @@
 
 Each file is translated by a translator that copies, and by others that drop, repeat, reverse and invent words; with
 --model, also by a model. Before and after, the same must be true: `msgfmt --check` accepts a catalogue, html5lib finds
-the same elements in a page and in the page that markdown-it renders, python-docx finds the same paragraphs, tables and
-links, webvtt-py and srt the same cues and tags, and translate-toolkit the same units of XLIFF and TMX. Elements within
-a sentence may change places with their neighbors, as words do.
+the same elements in a page and in the page that markdown-it renders, `json` the same keys and placeholders, python-docx
+the same paragraphs, tables and links, webvtt-py and srt the same cues and tags, and translate-toolkit the same units of
+XLIFF and TMX. Elements within a sentence may change places with their neighbors, as words do.
 
 Prints a table with a row for each type and translator: files, those that are refused with a message, those whose
 structure differs, and those that do not change. The exit code is 1 if a structure differs.
@@ -19,6 +19,7 @@ structure differs, and those that do not change. The exit code is 1 if a structu
 
 import argparse
 import io
+import json
 import os
 import random
 import re
@@ -239,6 +240,26 @@ def outline_of_word(content: bytes) -> Outline:
     return paragraphs, tables, len(document.inline_shapes), len(document.sections)
 
 
+def outline_of_json(content: bytes) -> Outline:
+    """Return the keys and the values other than strings, and the placeholders in braces of each string."""
+    return outline_of_value(json.loads(content.decode("utf-8-sig")))
+
+
+def outline_of_value(value: Any) -> Outline:
+    """Return what a translation keeps of a value of JSON."""
+    if isinstance(value, dict):
+        return [(key, outline_of_value(inner)) for key, inner in value.items()]
+    if isinstance(value, list):
+        return list(map(outline_of_value, value))
+    if not isinstance(value, str):
+        return value
+    return (
+        sorted(re.findall(r"\{[\w.]+\}|\{\{.*?\}\}|\$[A-Z]+\$|\$t\(.*?\)", value)),
+        value.count("\n"),
+        value.count(" | "),
+    )
+
+
 def outline_of_captions(content: bytes) -> Outline:
     """Return the cues of WebVTT and the tags in each."""
     webvtt = import_module("webvtt")
@@ -284,6 +305,7 @@ OUTLINES: dict[str, Callable[[bytes], Outline]] = {
     ".docx": outline_of_word,
     ".htm": outline_of_page,
     ".html": outline_of_page,
+    ".json": outline_of_json,
     ".md": outline_of_markdown,
     ".po": outline_of_catalogue,
     ".pot": outline_of_catalogue,

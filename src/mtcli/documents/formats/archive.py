@@ -4,9 +4,12 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from mtcli.documents.formats.format import Document
+from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
 MAX_ENTRIES = 10_000
@@ -33,6 +36,34 @@ class Entry:
     def name(self) -> str:
         """Its path in the archive."""
         return self.info.filename
+
+
+class ArchiveDocument:
+    """A document in an archive; see `format.Document`.
+
+    Args:
+        content: The file.
+        entries: The files in it.
+        parts: The files with text, by the names of their entries.
+    """
+
+    def __init__(self, content: bytes, entries: Sequence[Entry], parts: Mapping[str, Document]):
+        self._content = content
+        self._entries = entries
+        self._parts = parts
+
+    @property
+    def segments(self) -> Sequence[Inline]:
+        """The paragraphs of all parts."""
+        return [segment for part in self._parts.values() for segment in part.segments]
+
+    def write(self, translations: Sequence[Inline]) -> bytes:
+        """Return the document; if nothing has changed, the file itself."""
+        remaining = iter(translations)
+        written = {name: part.write(list(islice(remaining, len(part.segments)))) for name, part in self._parts.items()}
+        entries = [Entry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
+        changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
+        return write_archive(entries, read_comment(self._content)) if changed else self._content
 
 
 def read_archive(content: bytes, name: str) -> list[Entry]:

@@ -8,8 +8,8 @@ from helpers.documents import capitals
 from helpers.formats import OPTIONS, shout, shown
 from helpers.sample_documents import DOCX_FIELD, DOCX_LINK, NAMESPACE, body, packed, run
 
-from mtcli.documents.formats import archive, docx
-from mtcli.documents.formats.docx import read
+from mtcli.documents.formats import archive, office
+from mtcli.documents.formats.office import read
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
@@ -199,7 +199,7 @@ def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docx, "PART_BYTES", 100)
+    monkeypatch.setattr(office, "PART_BYTES", 100)
     with pytest.raises(DataError, match=r"word/document\.xml: larger than .* split the document"):
         read(packed(f"<w:p>{run('one')}</w:p>"), OPTIONS)
 

@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.formats.archive import Entry, read_archive, read_comment, write_archive
+from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -101,7 +100,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     parts = {entry.name: _read_part(entry, options.name) for entry in entries if entry.name in names}
     if not parts:
         raise DataError(f"{options.name}: not a Word document: its archive has no part with text")
-    return _WordDocument(content, entries, parts)
+    return ArchiveDocument(content, entries, parts)
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
@@ -133,38 +132,6 @@ def _without_runs(element: Element) -> Iterator[Element]:
             yield from (part for part in child.elements() if part.name not in _TEXT)
         elif child.name not in DROPPED:
             yield child
-
-
-class _WordDocument:
-    """A Word document; see `format.Document`.
-
-    Args:
-        content: The file.
-        entries: The files in it.
-        parts: The documents by the names of their entries.
-    """
-
-    def __init__(self, content: bytes, entries: Sequence[Entry], parts: dict[str, SlotDocument]):
-        self._content = content
-        self._entries = entries
-        self._parts = parts
-
-    @property
-    def segments(self) -> Sequence[Inline]:
-        """The paragraphs of all parts."""
-        return [segment for part in self._parts.values() for segment in part.segments]
-
-    def write(self, translations: Sequence[Inline]) -> bytes:
-        """Return the document; if nothing has changed, the file itself."""
-        remaining = iter(translations)
-        entries = []
-        for entry in self._entries:
-            part = self._parts.get(entry.name)
-            if part:
-                entry = Entry(entry.info, part.write(list(islice(remaining, len(part.segments)))))
-            entries.append(entry)
-        changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
-        return write_archive(entries, read_comment(self._content)) if changed else self._content
 
 
 def _part_names(entries: Sequence[Entry], name: str) -> Iterator[str]:
