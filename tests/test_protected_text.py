@@ -433,6 +433,24 @@ def test_a_number_that_the_model_moves_stays_where_it_puts_it(caplog: pytest.Log
 
 # ---- all entrances ----
 
+
+def test_a_warning_names_lines_with_a_sentence_of_unusual_length(caplog: pytest.LogCaptureFixture) -> None:
+    """Several sentences on a line are none, and a sentence that is divided has a warning of its own."""
+    translator = capitals()
+    number = len(translator.tokenizer.encode_src(["one two three four"])[0])
+    translator.usual_src = number
+    translator.longest_src = 3 * number
+    lines = ["one two three four", "One two. One two. One two.", "one two three four five six.", "one two " * 20]
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        list(BySentence(translator, "en", "de").translate(lines, OPTIONS, quiet=True))
+        translate_bytes("\n\n".join(lines).encode(), ReadOptions("a.txt", "en", "de"), translator, OPTIONS, quiet=True)
+    told = f"has a sentence longer than nearly all training sources ({number} tokens): the translation may be poor"
+    assert [m for m in caplog.messages if "nearly all" in m] == [
+        f"line 3: {told}",
+        f"1 paragraph with a sentence {told.removeprefix('has a sentence ')} (one two three four five six. …)",
+    ]
+
+
 TEXTS = [
     "12/25/2024", "3.14159", "Hello world. How are you?", "Open 10:00–22:00 daily. Closed on 12/25/2024.",
     "© 2024 Example", "Use ASP.NET or page.aspx?ID=5 now. Then go.", "  Two  spaces. Here ", "%s: (%d) files",

@@ -19,6 +19,7 @@ from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.text.typed_forms import FORMS, joined
+from mtcli.text.writing_systems import unspaced
 
 JOINED = "joined"
 TERMS = "terms"
@@ -46,6 +47,15 @@ MIXED = 0.15
 
 MOST_JOINED = 4
 """Pairs on a line, at most. Two are as frequent as three and four together."""
+
+USUAL_SHARE = 0.99
+"""Share of the training sources that are of usual length: a model translates longer ones worse."""
+
+MAX_CHUNKS_MEASURED = 50
+"""Chunks of the cache from which the lengths of sources are estimated."""
+
+NUM_DECODED = 1000
+"""Sources from which the length of a word in tokens is estimated."""
 
 CAPITALS_FOR_TOKENIZER = 20
 """One pair of this many is also in capitals in the text from which the vocabulary is learned."""
@@ -204,6 +214,49 @@ class Variants:
         texts = zip(self.tokenizer.decode_src(src), self.tokenizer.decode(tgt), strict=True)
         found = zip(usable, tags, texts, strict=True)
         return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
+
+
+@dataclass(frozen=True)
+class SourceLengths:
+    """The lengths of the sources of a training in tokens, without `</s>`. Several pairs on a line are one source."""
+
+    median: int
+    usual: int
+    """`USUAL_SHARE` of the sources have at most so many tokens."""
+    longest: int
+    """Of the pairs as they are."""
+    unit: str
+    """`words`, or `characters` in scripts without spaces."""
+    tokens_per_unit: float
+
+    @classmethod
+    def of(cls, pairs: EncodedPairs, tokenizer: Tokenizer, *, joins: bool, max_length: int) -> "SourceLengths":
+        """Estimate them.
+
+        Args:
+            pairs: The cache.
+            tokenizer: Its tokenizer.
+            joins: The training joins pairs, as `data.variants` does.
+            max_length: Tokens of a side at most; longer lines are dropped.
+        """
+        step = -(-pairs.chunks // MAX_CHUNKS_MEASURED) or 1
+        rows, lengths, _ = pairs.lengths(range(0, pairs.chunks, step))
+        if not len(rows):
+            return cls(0, 0, 0, "words", 1.0)
+        every = lengths
+        if joins:
+            random = np.random.Generator(np.random.Philox(0))
+            number = round(SHARES[JOINED] * len(lengths))
+            parts = lengths[random.integers(0, len(lengths), (number, MOST_JOINED))]
+            on_line = np.where(random.random(number) < 0.5, 2, random.integers(3, MOST_JOINED + 1, number))
+            joined_lengths = (parts * (np.arange(MOST_JOINED) < on_line[:, None])).sum(axis=1)
+            every = np.concatenate([lengths, joined_lengths[joined_lengths <= max_length]])
+        median, usual = np.quantile(every, [0.5, USUAL_SHARE], method="higher").tolist()
+        sample = [pairs[int(row)][0].tolist() for row in rows[:: -(-len(rows) // NUM_DECODED)]]
+        texts = tokenizer.decode_src(sample)
+        unit = "characters" if unspaced(texts) else "words"
+        num_units = sum(len(text) if unit == "characters" else len(text.split()) for text in texts)
+        return cls(int(median), int(usual), pairs.longest_src, unit, sum(map(len, sample)) / max(1, num_units))
 
 
 class EpochPairs:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -63,12 +63,21 @@ class _Data(_Event):
     skipped: dict[str, Count]
 
 
+class _Lengths(_Event):
+    median: Count
+    usual: Count
+    longest: Count
+    unit: Literal["words", "characters"]
+    tokens_per_unit: Annotated[float, Within(limits.WEIGHT)]
+
+
 _KINDS: dict[str, type[_Event]] = {
     "train": _Train,
     "valid": _Valid,
     "average": _Valid,
     "start": _Valid,
     "data": _Data,
+    "lengths": _Lengths,
     "end": _Timed,
 }
 

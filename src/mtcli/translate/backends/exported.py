@@ -31,6 +31,7 @@ class ExportedModel(BaseModel):
     src: str
     tgt: str
     longest_src: Annotated[int, Within(limits.COUNT)]
+    usual_src: Annotated[int, Within(limits.COUNT)] | None = None
     terms: bool = False
     bleu_tokenizer: str | None = None
 
