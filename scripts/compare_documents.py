@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from mtcli.documents.formats.docx import read as read_docx
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.html import read as read_html
+from mtcli.documents.formats.office import read as read_docx
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.markup.inline import Inline
 from mtcli.documents.pipeline import translate_segments

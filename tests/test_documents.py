@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.registry import PACKAGES, is_document, read_document
+from mtcli.documents.formats.registry import MODULES, PACKAGES, WAYS, is_document, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import pieces_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments
@@ -295,8 +295,8 @@ def test_lines_documents_and_unknown_types_are_told_apart_by_the_suffix() -> Non
         assert not is_document(name)
     assert is_document("in.txt", paragraphs=True)
     assert is_document("T.TSV", columns=True)
-    with pytest.raises(UsageError, match=r"slides\.pptx: a file of unknown type; the types of documents are .*\.txt"):
-        is_document("slides.pptx")
+    with pytest.raises(UsageError, match=r"song\.mp3: a file of unknown type; the types of documents are .*\.txt"):
+        is_document("song.mp3")
     with pytest.raises(UsageError, match="--column"):
         is_document("in.txt", columns=True)
     with pytest.raises(UsageError, match=r"--paragraphs: x\.csv is a table"):
@@ -318,9 +318,12 @@ def test_a_table_is_not_translated_with_its_separators(name: str) -> None:
         ("a.zip", b"", "decompress it (unzip)", False),
         ("a.txt", b"PK\x03\x04\0", "decompress it (unzip)", False),
         ("app_en.arb", b'\xef\xbb\xbf\n{"@@locale": "en"}', "Flutter", False),
-        ("a.odt", b"ab\0", "unknown type", False),
+        ("a.pdf", b"%PDF", "convert it to .docx or .odt", False),
+        ("a.YML", b"a: b", "yaml2po", False),
+        ("a.tex", b"x", "to Markdown and back with pandoc", False),
+        ("a.blend", b"ab\0", "unknown type", False),
         ("a.jpg", b"\xff\xd8", "unknown type", False),
-        ("a.tex", b"x" * 4095 + "é".encode(), "unknown type", True),
+        ("a.log", b"x" * 4095 + "é".encode(), "unknown type", True),
     ],
 )
 def test_files_that_are_not_text_are_refused(
@@ -341,10 +344,17 @@ def test_arabic_lines_are_no_flutter_resources(tmp_path: Path) -> None:
 
 def test_a_reader_without_columns_does_not_offer_tables() -> None:
     with pytest.raises(UsageError, match=r"the types of documents are \.docx") as error:
-        read_document(b"", ReadOptions("slides.pptx", "en", "de"))
+        read_document(b"", ReadOptions("song.mp3", "en", "de"))
     assert ".csv" not in str(error.value)
     with pytest.raises(UsageError, match=r"\.csv .*\.tsv"):
-        read_document(b"", ReadOptions("slides.pptx", "en", "de", columns=("1",)))
+        read_document(b"", ReadOptions("song.mp3", "en", "de", columns=("1",)))
+
+
+@pytest.mark.parametrize("suffix", WAYS)
+def test_a_type_that_another_program_converts_is_refused_with_the_way(suffix: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"a{suffix}: {suffix} files are not supported; {WAYS[suffix]}")):
+        read_document(b"", ReadOptions(f"a{suffix}", "en", "de"))
+    assert suffix not in MODULES
 
 
 def test_the_extra_has_the_packages_that_the_message_names() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths, Rows
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.corpus.variants import EpochPairs, Variants
+from mtcli.corpus.variants import SHARES, EpochPairs, Variants
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
@@ -308,11 +308,12 @@ class BatchPlan:
         """
         settings = config.data
         seed = config.train.seed
+        shares = SHARES if settings.variants == "on" else {}
         variants = None
-        if settings.variants == "on":
+        if shares or data.terms is not None:
             by_direction = groupby(data.sources, key=lambda source: source.direction)
             parts = [(sum(source.pairs for source in sources), direction) for direction, sources in by_direction]
-            variants = Variants(data.tokenizer, parts, settings.max_length, seed)
+            variants = Variants(data.tokenizer, parts, settings.max_length, seed, shares=shares, annotator=data.terms)
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:

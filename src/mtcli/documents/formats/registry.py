@@ -28,7 +28,12 @@ MODULES = {
     ".xliff": "xliff",
     ".xlf": "xliff",
     ".tmx": "tmx",
-    ".docx": "docx",
+    ".docx": "office",
+    ".odt": "odf",
+    ".pptx": "office",
+    ".xlsx": "office",
+    ".epub": "epub",
+    ".json": "json_strings",
     ".md": "markdown",
     ".markdown": "markdown",
 }
@@ -38,6 +43,30 @@ MODULES = {
 
 TABLES = frozenset({".csv", ".tsv"})
 """Formats with columns. They are documents if the columns to translate are named."""
+
+_FOR_WORD = "save it as .docx (soffice --convert-to docx)"
+_FOR_CATALOGUE = "convert it to .po and back with the translate-toolkit"
+_FOR_MARKDOWN = "convert it to Markdown and back with pandoc"
+WAYS = {
+    ".doc": _FOR_WORD,
+    ".odp": "save it as .pptx (soffice --convert-to pptx)",
+    ".ods": "save it as .xlsx (soffice --convert-to xlsx)",
+    ".ppt": "save it as .pptx (soffice --convert-to pptx)",
+    ".xls": "save it as .xlsx (soffice --convert-to xlsx)",
+    ".rtf": _FOR_WORD,
+    ".pdf": "convert it to .docx or .odt first, with a word processor",
+    ".properties": f"{_FOR_CATALOGUE} (prop2po, po2prop)",
+    ".strings": f"{_FOR_CATALOGUE} (prop2po --personality=strings, po2prop)",
+    ".resx": f"{_FOR_CATALOGUE} (resx2po, po2resx)",
+    ".yaml": f"{_FOR_CATALOGUE} (yaml2po, po2yaml)",
+    ".yml": f"{_FOR_CATALOGUE} (yaml2po, po2yaml)",
+    ".ts": "convert it to .xlf and back with Qt's lconvert (lconvert -i app_de.ts -o app_de.xlf)",
+    ".idml": "export the text from InDesign as .html, or convert it to .xlf with an XLIFF tool such as Okapi Rainbow",
+    ".tex": f"{_FOR_MARKDOWN} (pandoc -o paper.md paper.tex)",
+    ".rst": f"{_FOR_MARKDOWN} (pandoc -o page.md page.rst)",
+    ".ipynb": "convert it to Markdown and back with jupytext (jupytext --to md notebook.ipynb)",
+}
+"""What to do with files of types that people have and that no module reads."""
 
 START_BYTES = 4096
 """Bytes of a file of unknown type that tell text from binary data."""
@@ -88,8 +117,20 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     _check_not_flutter(name, start)
     if _is_text(suffix):
         return paragraphs
+    _check_no_other_way(name)
     hint = f". To translate its lines: mtcli translate < {name}" if _may_be_text(start) else ""
     raise UsageError(f"{name}: a file of unknown type; {_choices(MODULES)}{hint}")
+
+
+def _check_no_other_way(name: str) -> None:
+    """Check that a file is none of `WAYS`.
+
+    Raises:
+        UsageError: It is.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix in WAYS:
+        raise UsageError(f"{name}: {suffix} files are not supported; {WAYS[suffix]}")
 
 
 def _check_not_flutter(name: str, start: bytes) -> None:
@@ -175,6 +216,7 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
     _check_not_flutter(options.name, content[:START_BYTES])
     module = MODULES.get(suffix, "plain_text" if _is_text(suffix) else None)
     if module is None:
+        _check_no_other_way(options.name)
         columns = () if options.columns else TABLES
         raise UsageError(f"{options.name}: a file of unknown type; {_choices(MODULES.keys() - columns)}")
     with needs_packages():

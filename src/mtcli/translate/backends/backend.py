@@ -9,7 +9,7 @@ from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 if TYPE_CHECKING:
     from mtcli.translate.alignment import Weights
@@ -45,10 +45,12 @@ class Backend(ABC):
 
         Args:
             tokenizer: The model's.
-            longest_src: Tokens of the longest source in training; longer lines cause a warning.
+            longest_src: Tokens of the longest source in training; longer sentences are divided.
         """
         self.tokenizer = tokenizer
         self.longest_src = longest_src
+        self.usual_src = longest_src
+        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
 
     def directions_from(self, languages: tuple[str, str]) -> tuple[Direction, ...]:
         """Return the directions in which the model translates.
@@ -88,7 +90,7 @@ class Backend(ABC):
         return map(search, batches)
 
     @abstractmethod
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search once for translations of a batch.
 
         Returns:
@@ -99,7 +101,7 @@ class Backend(ABC):
             NotFiniteError: The model's scores are not finite numbers.
         """
 
-    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+    def cross_attention(self, sources: Sequence[SourceLine], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """Return the cross-attention of `alignment_layer`, averaged over its heads, for each of N given pairs.
 
         Args:

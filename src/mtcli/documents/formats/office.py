@@ -1,0 +1,210 @@
+"""Documents of Microsoft Office: Word, PowerPoint and Excel, which are archives with parts of XML.
+
+Only the runs of paragraphs that change are written again; all other XML of the document stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from mtcli.corpus.readers.safe_xml import Element
+from mtcli.documents.formats import excel
+from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive, read_part
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, paragraph_span, plain_spans
+from mtcli.documents.formats.slots import SlotDocument, Span
+from mtcli.documents.formats.structure import Digest
+from mtcli.errors import DataError
+
+CONTENT_TYPES = "[Content_Types].xml"
+KINDS = {
+    ".docx": ("Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
+    ".pptx": ("PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
+    ".xlsx": ("Excel workbook", re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")),
+}
+"""The name of each kind of document, and the end of the content type of its main part."""
+PARTS = re.compile(
+    r"(?:wordprocessingml|ms-word)\.(?:.*main|header|footer|footnotes|endnotes|comments)\+xml|"
+    r"(?:presentationml|ms-powerpoint)\.(?:slide|slideLayout|slideMaster|notesSlide|comments)\+xml|"
+    r"(?:spreadsheetml|ms-excel)\.(?:sharedStrings|worksheet|chartsheet|comments|threadedcomments)\+xml|"
+    r"(?:drawing|drawingml\.(?:chart|chartshapes|diagramData|diagramDrawing))\+xml"
+)
+"""Parts with text, by the ends of their content types."""
+_PATTERN = re.compile(r"\.(?:slideLayout|slideMaster)\+xml")
+"""Parts from which slides are made. Slides show their text, except that of placeholders, which slides fill."""
+_OLD_FORMAT = b"\xd0\xcf\x11\xe0"
+"""First bytes of .doc, .ppt and .xls files, and of files with a password."""
+
+
+def read(content: bytes, options: ReadOptions) -> Document:
+    """Read a document of Word, PowerPoint or Excel.
+
+    Raises:
+        DataError: The file is damaged, unsafe, too large, protected by a password, or of another kind than its suffix.
+    """
+    name = options.name
+    suffix = _suffix(name)
+    if content.startswith(_OLD_FORMAT):
+        old = f"a {suffix.removesuffix('x')} file, or protected by a password"
+        raise DataError(f"{name}: {old}; save it as {suffix} without a password")
+    entries = read_archive(content, name)
+    types = _content_types(entries, name)
+    _check_kind(name, types)
+    is_workbook = suffix == ".xlsx"
+    named = excel.named_texts(entries, types, name) if is_workbook else excel.NamedTexts()
+    parts: dict[str, Document] = {}
+    for entry in entries:
+        if _has_text(entry, types):
+            text, encoding, root = read_part(entry, name)
+            spans = list(_spans(text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None))
+            parts[entry.name] = SlotDocument(EncodedText(text, encoding), spans)
+    named.warn(name)
+    edits = excel.recalculation(entries, types, name) if is_workbook else {}
+    return ArchiveDocument(content, entries, parts, edits)
+
+
+def structure(content: bytes, options: ReadOptions) -> int:
+    """Return a hash of the elements of the parts with text, without their runs; see `format.Structure`."""
+    digest = Digest()
+    entries = read_archive(content, options.name)
+    types = _content_types(entries, options.name)
+    for entry in entries:
+        digest.add(entry.name)
+        if _has_text(entry, types) or excel.is_workbook_part(types.get(entry.name, "")):
+            _, _, root = read_part(entry, options.name)
+            digest.add(_structure(root, None))
+        else:
+            digest.add(entry.content)
+    return digest.value
+
+
+def _suffix(name: str) -> str:
+    """Return the suffix of a file; that of Word, if it is none of Office."""
+    suffix = PurePath(name).suffix.lower()
+    return suffix if suffix in KINDS else ".docx"
+
+
+def _content_types(entries: Sequence[Entry], name: str) -> Mapping[str, str]:
+    """Return the content types of the entries by their names.
+
+    Raises:
+        DataError: The archive does not declare them.
+    """
+    found = next((entry for entry in entries if entry.name == CONTENT_TYPES), None)
+    if found is None:
+        kind, _ = KINDS[_suffix(name)]
+        raise DataError(f"{name}: not {_article(kind)}: its archive has no {CONTENT_TYPES}")
+    _, _, root = read_part(found, name)
+    by_suffix = {
+        each.attributes.get("Extension", "").lower(): each.attributes.get("ContentType", "")
+        for each in root.elements("Default")
+    }
+    by_name = {
+        each.attributes.get("PartName", "").lower(): each.attributes.get("ContentType", "")
+        for each in root.elements("Override")
+    }
+    return {
+        entry.name: by_name.get(f"/{entry.name}".lower()) or by_suffix.get(_extension(entry.name), "")
+        for entry in entries
+    }
+
+
+def _extension(name: str) -> str:
+    return PurePath(name).suffix.lower().removeprefix(".")
+
+
+def _check_kind(name: str, types: Mapping[str, str]) -> None:
+    """Check that a document is of the kind that its suffix says.
+
+    Raises:
+        DataError: It is not.
+    """
+    wanted, main = KINDS[_suffix(name)]
+    if any(main.search(kind) for kind in types.values()):
+        return
+    for suffix, (other, main_of_other) in KINDS.items():
+        if any(main_of_other.search(kind) for kind in types.values()):
+            raise DataError(f"{name}: not {_article(wanted)}, but {_article(other)}; name it {suffix}")
+    raise DataError(f"{name}: not {_article(wanted)}: its archive has no main part; save the document again")
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+
+
+def _has_text(entry: Entry, types: Mapping[str, str]) -> bool:
+    """Return True for a part with text. A worksheet has text if its strings are not in the part of shared ones."""
+    kind = types.get(entry.name, "")
+    return PARTS.search(kind) is not None and (not excel.is_sheet(kind) or excel.has_own_text(entry.content))
+
+
+def _spans(text: str, element: Element, named: excel.NamedTexts, *, is_pattern: bool) -> Iterator[Span]:
+    """Yield the paragraphs in an element, with those of text boxes, which are in other paragraphs.
+
+    Args:
+        text: The XML of the part.
+        element: The element.
+        named: See `excel.named_texts`.
+        is_pattern: The part is one of those from which slides are made.
+    """
+    if is_pattern and element.name == "sp" and _is_placeholder(element):
+        return
+    markup = markup_of(element)
+    if excel.is_cell_text(element):
+        yield from excel.cell_spans(text, element, named)
+    elif excel.is_header(element):
+        yield from excel.header_spans(text, element)
+    elif is_plain(element):
+        yield from plain_spans(text, element, has_escapes=False)
+    elif markup:
+        span = paragraph_span(text, element, markup)
+        if span:
+            yield span
+    for child in element.elements():
+        yield from _spans(text, child, named, is_pattern=is_pattern)
+
+
+def _is_placeholder(shape: Element) -> bool:
+    """Return True if a shape of a layout is a place for the text of a slide."""
+    properties = (inner for each in shape.elements("nvSpPr") for inner in each.elements("nvPr"))
+    return any(next(each.elements("ph"), None) is not None for each in properties)
+
+
+def _structure(element: Element, markup: Markup | None) -> int:
+    """Return a hash of an element without the text that is translated.
+
+    The parts of a paragraph may change places, as words do.
+
+    Args:
+        element: The element.
+        markup: The names of elements in the paragraph or container that it is in, otherwise None.
+    """
+    own = markup_of(element) or (markup if markup and element.name in markup.containers else None)
+    inner = [_structure(child, own) for child in _without_runs(element, own)]
+    text = "" if own else _kept_text(element)
+    is_valid = not excel.is_cell_text(element) or excel.fits_cell(element)
+    return hash((element.name, text, is_valid, *sorted(element.attributes.items()), *(sorted(inner) if own else inner)))
+
+
+def _kept_text(element: Element) -> str:
+    """Return the text of an element that is not translated."""
+    text = "".join(child for child in element.children if isinstance(child, str)).strip()
+    if excel.is_header(element):
+        return excel.header_codes(text)
+    return "" if is_plain(element) else text
+
+
+def _without_runs(element: Element, markup: Markup | None) -> Iterator[Element]:
+    """Yield the elements in an element that a translation keeps. Those of runs count as those of the paragraph."""
+    for child in element.elements():
+        if excel.is_calculation(child):
+            continue
+        if markup is None:
+            yield child
+        elif markup.is_run(child, element):
+            yield from (part for part in child.elements() if part.name not in markup.rewritten)
+        elif child.name not in markup.dropped and not (markup.has_single_text and child.name in markup.as_text):
+            yield child
