@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.markup.sentences import InlineTranslation
@@ -26,6 +27,9 @@ from mtcli.translate.translation import Candidate, Links, Options, Translation
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Window, read_windows, until_pause
 
+if TYPE_CHECKING:
+    from mtcli.translate.memory import Memory
+
 
 class BySentence(Translator):
     """Translates lines by the path of documents, which splits them into sentences and keeps protected text.
@@ -33,18 +37,20 @@ class BySentence(Translator):
     With `prefix` or `sample`, lines are translated as they are.
     """
 
-    def __init__(self, translator: Translator, src: str, tgt: str) -> None:
+    def __init__(self, translator: Translator, src: str, tgt: str, memory: "Memory | None" = None) -> None:
         """Initialise it.
 
         Args:
             translator: The model.
             src: Source language.
             tgt: Target language, unless the options of a search name it.
+            memory: See `translate_whole`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
         self._translator = translator
         self._src = src
         self._tgt = tgt
+        self._memory = memory
 
     def translate(
         self,
@@ -107,6 +113,7 @@ class BySentence(Translator):
             tgt=self._tgt,
             warn=warn,
             growing=growing,
+            memory=self._memory,
         ):
             first, lines = begun.popleft()
             translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
@@ -135,7 +142,7 @@ def _translation(line: str, segment: TranslatedSegment, options: Options) -> Tra
     for number in range(segment.num_candidates):
         candidate = _candidate(line, segment, number, options)
         candidates.setdefault(candidate.text, candidate)
-    translation = Translation(line, tuple(candidates.values()))
+    translation = Translation(line, tuple(candidates.values()), memory=segment.matches)
     if options.terms is None:
         return translation
     return replace(translation, terms=tuple(uses(options.terms.matches(line), translation.text)))

@@ -46,7 +46,7 @@ class PivotTranslator(Translator):
         Raises:
             UsageError: Always.
         """
-        raise UsageError("--terms: not with --pivot; translate in two steps, with terms for each")
+        raise UsageError("terms: not through a third language; translate in two steps, with terms for each")
 
     def translate(
         self,
@@ -123,7 +123,7 @@ def _joined(first: Candidate, second: Candidate) -> Candidate:
         log_prob=first.log_prob + second.log_prob,
         score=first.score + second.score,
         alignment=_through(first.alignment, second.alignment),
-        confidence=None,
+        confidence=None,  # that of the second model knows nothing about the errors of the first one
     )
 
 

@@ -233,6 +233,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         record["numbers"] = {"missing": list(check.missing), "added": list(check.added)}
     if found.terms:
         record["terms"] = [record_of(use) for use in found.terms]
+    if found.memory:
+        record["memory"] = [match.record() for match in found.memory]
     if alignments:
         record["alignment"] = pharaoh(best.alignment)
         if len(found.candidates) > 1:

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
 from mtcli.terms.terms import Terms, TermUse
+
+if TYPE_CHECKING:
+    from mtcli.translate.memory import Match
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class Translation:
     candidates: tuple[Candidate, ...]
     terms: tuple[TermUse, ...] = ()
     """The terms of the line as far as it is translated, in its order, and where the best translation uses them."""
+    memory: "tuple[Match, ...]" = ()
+    """The entries of a translation memory for its sentences, in their order: those that are used, and near matches."""
 
     @property
     def text(self) -> str:
