@@ -20,6 +20,8 @@ from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
 from mtcli.evaluation import confidence as fitting
 from mtcli.evaluation.confidence import Example, TooFewError, fit, noisy_pairs, reliability, update_confidence
+from mtcli.report.info import summary
+from mtcli.report.run_report import write_report
 from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
@@ -277,6 +279,22 @@ def test_a_failure_leaves_the_run_without_confidence(
     with caplog.at_level(logging.INFO):
         train_toy(tmp_path / "run", f'data.valid="{held_out}"', "train.max_steps=2", "train.engine=false")
     assert "the confidence of translations was not calibrated: a reason" in caplog.text
+
+
+def test_the_report_the_model_card_and_info_show_it(run: Path, toy_run: Path) -> None:
+    stored = read_confidence(run)
+    assert stored is not None
+    assert write_report(run, "cpu")
+    page = (run / "report.html").read_text()
+    assert page.count("<title>confidence ") == len(stored.tenths) == 10
+    assert f"calibrated on {stored.pairs} validation pairs" in page
+    card = (run / "README.md").read_text()
+    section = card.partition("## Confidence\n")[2].partition("\n## ")[0]
+    assert section.count("\n| ") == 1 + len(stored.tenths)
+    assert dict(summary(run))["confidence"] == f"calibrated on {stored.pairs} pairs, beam {stored.beam_size}"
+    assert "Confidence</h2>" not in (toy_run / "report.html").read_text()
+    assert "## Confidence" not in (toy_run / "README.md").read_text()
+    assert "confidence" not in dict(summary(toy_run))
 
 
 def test_what_is_stored_is_what_was_fitted(run: Path, fitted: Confidence) -> None:
