@@ -170,7 +170,8 @@ def mutated_bytes(content: bytes, rng: random.Random) -> bytes:
 def mutated_archive(content: bytes, rng: random.Random) -> bytes:
     """Return an archive in which one of the XML files has a few changes."""
     entries = read_archive(content, "archive")
-    chosen = rng.choice([entry.name for entry in entries if entry.name.startswith(("word/", "[")) and entry.content])
+    is_text = re.compile(r"\.(?:xml|rels|xhtml|html?|opf|ncx)$|^mimetype$")
+    chosen = rng.choice([entry.name for entry in entries if is_text.search(entry.name) and entry.content])
     return write_archive(
         [Entry(entry.info, mutated_bytes(entry.content, rng)) if entry.name == chosen else entry for entry in entries]
     )

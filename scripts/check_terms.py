@@ -36,11 +36,13 @@ from typing import cast
 import numpy as np
 import torch
 
+from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.batching import Batch, BatchPlan
-from mtcli.corpus.cache.build import read_training_pairs
 from mtcli.corpus.cache.prepare import reopen
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.held_out import read_split, source_key
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.evaluation.comparison import compare
 from mtcli.storage.events import Metrics
 from mtcli.terms.annotation import TermAnnotator, TermInventor, places_of, translations
@@ -120,6 +122,14 @@ def main() -> int:
     return int(share_used(hard) < 1)
 
 
+def training_pairs(run: Path, data: DataConfig) -> list[Pair]:
+    """Read the training pairs of a run without those that it holds out. Sources with placeholders are not replaced."""
+    held_out = {source_key(src) for name in ("valid", "test") for src, _ in read_split(run, name, empty_ok=True)}
+    corpora = [parse_source(spec).path for spec in data.train]
+    pairs = [pair for corpus in corpora for pair in read_pairs(corpus, data.src, data.tgt, swap=data.swap)]
+    return [(src, tgt) for src, tgt in pairs if source_key(src) not in held_out]
+
+
 def training_terms(run: Path) -> tuple[TermAnnotator, set[Key]]:
     """Return what finds terms in the pairs of a run, and the terms that its training annotated.
 
@@ -128,7 +138,7 @@ def training_terms(run: Path) -> tuple[TermAnnotator, set[Key]]:
     config = load_config(run / "config.toml")
     data = reopen(run)
     if data.terms is None:
-        return TermAnnotator.learn(read_training_pairs(config)), set()
+        return TermAnnotator.learn(training_pairs(run, config.data)), set()
     events, _ = Metrics(run).read()
     epochs = 1 + max(event["epoch"] for event in events if event["event"] == "train")
     plan = BatchPlan.of(config, data)

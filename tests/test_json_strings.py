@@ -45,6 +45,7 @@ def test_placeholders_messages_of_icu_and_links_stay() -> None:
         "icu": f"you have {plural} left",
         "only icu": plural,
         "i18next": "see $t(menu.open) and {{name}}",
+        "home": "[%key:common::name%] here",
         "vue": "see @:menu.open or @.lower:menu.close, {name}",
         "extension": "hello $NAME$ and <b>you</b>",
     }
@@ -54,6 +55,7 @@ def test_placeholders_messages_of_icu_and_links_stay() -> None:
         json.loads(f'"YOU HAVE {plural} LEFT"'),
         json.loads(f'"{plural}"'),
         "SEE $t(menu.open) AND {{name}}",
+        "[%key:common::name%] HERE",
         "SEE @:menu.open OR @.lower:menu.close, {name}",
         "HELLO $NAME$ AND <b>YOU</b>",
     ]

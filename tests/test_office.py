@@ -6,13 +6,33 @@ from dataclasses import replace
 import pytest
 from helpers.documents import capitals
 from helpers.formats import OPTIONS, shout, shown
-from helpers.sample_documents import DOCX_FIELD, DOCX_LINK, NAMESPACE, body, packed, run
+from helpers.sample_documents import (
+    BOLD,
+    DOCX_FIELD,
+    DOCX_LINK,
+    NAMESPACE,
+    archive_of,
+    body,
+    files_of,
+    packed,
+    presentation,
+    run,
+    shape,
+    slide_run,
+    workbook,
+)
 
-from mtcli.documents.formats import archive, office
+from mtcli.documents.formats import archive
 from mtcli.documents.formats.office import read
+from mtcli.documents.formats.registry import read_document
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
+
+PPTX = replace(OPTIONS, name="a.pptx")
+XLSX = replace(OPTIONS, name="a.xlsx")
+GERMAN = '<a:rPr lang="de" dirty="0"/>'
+WRONG = '<a:rPr err="1"/>'
 
 
 def document(content: bytes) -> str:
@@ -199,9 +219,228 @@ def test_unsafe_archives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "PART_BYTES", 100)
+    monkeypatch.setattr(archive, "PART_BYTES", 1000)
     with pytest.raises(DataError, match=r"word/document\.xml: larger than .* split the document"):
-        read(packed(f"<w:p>{run('one')}</w:p>"), OPTIONS)
+        read(packed(f"<w:p>{run('one' * 300)}</w:p>"), OPTIONS)
+
+
+# ---- PowerPoint ----
+
+
+def shouted_slide(paragraphs: str) -> str:
+    """Return the paragraphs of a slide in upper case, after a check of the identity."""
+    content = presentation(paragraphs)
+    found = read_document(content, PPTX)
+    assert found.write(found.segments) == content
+    written = files_of(found.write([shout(segment) for segment in found.segments]))["ppt/slide.xml"]
+    before, after = shape("|").split("|")
+    return written.removeprefix(before).removesuffix(after)
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "segment", "written"),
+    [
+        (
+            f"<a:p>{slide_run('One t', GERMAN)}{slide_run('wo', WRONG)}</a:p>",
+            "One two",
+            f"<a:p>{slide_run('ONE TWO')}</a:p>",
+        ),
+        (
+            f"<a:p>{slide_run('a ')}{slide_run('b', BOLD)}{slide_run(' c &amp; ')}</a:p>",
+            "a [<r1>]b[</r1>] c & ",
+            f"<a:p>{slide_run('A ')}{slide_run('B', BOLD)}{slide_run(' C &amp; ')}</a:p>",
+        ),
+        (
+            f"<a:p>{slide_run('a')}<a:br/>{slide_run('b')}<a:fld type='slidenum'><a:t>4</a:t></a:fld></a:p>",
+            "a[<br 1/>]b[<x3/>]",
+            f"<a:p>{slide_run('A')}<a:br/>{slide_run('B')}<a:fld type='slidenum'><a:t>4</a:t></a:fld></a:p>",
+        ),
+        (f"<a:p>{slide_run('12')}</a:p>", "", f"<a:p>{slide_run('12')}</a:p>"),
+    ],
+    ids=["spelling marks", "bold", "break and field", "number"],
+)
+def test_runs_of_slides_are_text_and_tags(paragraph: str, segment: str, written: str) -> None:
+    assert "".join(shown(read, presentation(paragraph), PPTX)) == segment
+    assert shouted_slide(paragraph) == written
+
+
+def test_text_of_a_slide_that_changes_places_stays_in_runs_with_one_text() -> None:
+    document = read_document(presentation(f"<a:p>{slide_run('a ')}{slide_run('b', BOLD)}{slide_run(' c')}</a:p>"), PPTX)
+    ((a, opening, b, closing, c),) = document.segments
+    written = files_of(document.write([(opening, closing, a, c, b)]))["ppt/slide.xml"]
+    assert written == shape(f"<a:p>{slide_run('a ')}{slide_run(' c')}{slide_run('b')}</a:p>")
+
+
+def test_notes_comments_and_layouts_of_slides() -> None:
+    text = f"<a:p>{slide_run('{}')}</a:p>"
+    placeholder = shape(text.format("Click to edit"), '<p:ph type="title"/>')
+    extra = {
+        "notesSlide": shape(text.format("note"), '<p:ph type="body"/>'),
+        "slideMaster": placeholder,
+        "slideLayout": shape(text.format("Confidential")),
+        "comments": shape("").replace("<p:sp>", "<p:cm><p:text>comment &amp; more</p:text></p:cm><p:sp>"),
+        "notesMaster": shape(text.format("no")),
+    }
+    content = presentation(text.format("slide"), extra)
+    assert shown(read, content, PPTX) == ["slide", "note", "Confidential", "comment & more"]
+    document = read_document(content, PPTX)
+    written = files_of(document.write([shout(segment) for segment in document.segments]))
+    assert "<p:text>COMMENT &amp; MORE</p:text>" in written["ppt/comments.xml"]
+    assert written["ppt/slideMaster.xml"] == placeholder
+
+
+# ---- Excel ----
+
+
+def shouted_parts(content: bytes) -> dict[str, str]:
+    """Return the parts of a workbook in upper case that differ from its own, after a check of the identity."""
+    document = read_document(content, XLSX)
+    assert document.write(document.segments) == content
+    before = files_of(content)
+    written = files_of(document.write([shout(segment) for segment in document.segments]))
+    assert list(written) == list(before)
+    return {name: part for name, part in written.items() if part != before[name]}
+
+
+def shouted_strings(strings: str) -> str:
+    """Return shared strings in upper case; nothing else may change."""
+    content = workbook(strings)
+    changed = shouted_parts(content)
+    assert set(changed) <= {"xl/sharedStrings.xml"}
+    written = changed.get("xl/sharedStrings.xml", files_of(content)["xl/sharedStrings.xml"])
+    return written.partition(">")[2].removesuffix("</sst>")
+
+
+SPACE = ' xml:space="preserve"'
+
+
+@pytest.mark.parametrize(
+    ("strings", "segments", "written"),
+    [
+        ("<si><t>One &amp; two</t></si>", ["One & two"], "<si><t>ONE &amp; TWO</t></si>"),
+        ("<si><t/></si><si><t>12.5</t></si><si/>", [], "<si><t/></si><si><t>12.5</t></si><si/>"),
+        (
+            f"<si><t{SPACE}> one\n_x000D_\ntwo_x0007_three&#10;four </t></si>",
+            ["one", "two[_x0007_]three", "four"],
+            f"<si><t{SPACE}> ONE\n_x000D_\nTWO_x0007_THREE&#10;FOUR </t></si>",
+        ),
+        (
+            f"<si><r><t{SPACE}>a </t></r><r><rPr><b/></rPr><t>b\nc</t></r></si>",
+            ["a [<r1>]b[<br 2/>]c[</r1>]"],
+            f"<si><r><t{SPACE}>A </t></r><r><rPr><b/></rPr><t{SPACE}>B</t></r><r><rPr><b/></rPr><t{SPACE}>\n</t></r>"
+            f"<r><rPr><b/></rPr><t{SPACE}>C</t></r></si>",
+        ),
+        (
+            '<si><t>one</t><rPh sb="0" eb="1"><t>reading</t></rPh><phoneticPr fontId="1"/></si>',
+            ["one"],
+            f"<si><r><t{SPACE}>ONE</t></r></si>",
+        ),
+    ],
+    ids=["plain", "no letters", "lines", "formatted", "phonetic"],
+)
+def test_texts_of_cells_are_lines_or_runs(strings: str, segments: list[str], written: str) -> None:
+    assert shown(read, workbook(strings), XLSX) == segments
+    assert shouted_strings(strings) == written
+
+
+def test_text_that_looks_like_an_escape_is_escaped() -> None:
+    document = read_document(workbook("<si><t>one</t></si>"), XLSX)
+    assert "<t>_x005F_x0041_ &lt;b&gt;</t>" in files_of(document.write([("_x0041_ <b>",)]))["xl/sharedStrings.xml"]
+
+
+def test_a_text_that_is_too_long_for_a_cell_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    content = workbook("<si><t>one</t></si><si><t>two</t></si>")
+    written = read_document(content, XLSX).write([("a" * 32_768,), ("TWO",)])
+    assert "<si><t>one</t></si><si><t>TWO</t></si>" in files_of(written)["xl/sharedStrings.xml"]
+    assert "1 paragraph keeps its text" in caplog.text
+
+
+def test_numbers_formulas_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
+    sheet = (
+        '<sheetData><row r="1"><c r="A1" t="s"><v>0</v></c><c r="B1"><v>2.5</v></c>'
+        '<c r="C1" t="str"><f>IF(B1&gt;0,"Yes","a ""b""")&amp;Two!A1</f><v>Yes</v></c>'
+        '<c r="D1" t="inlineStr"><is><t>inline</t></is></c><c r="E1" t="b"><v>1</v></c></row></sheetData>'
+        '<autoFilter><filterColumn><filters><filter val="Berlin"/></filters></filterColumn></autoFilter>'
+        '<dataValidations><dataValidation><formula1>"Low,High"</formula1></dataValidation></dataValidations>'
+    )
+    strings = "".join(f"<si><t>{text}</t></si>" for text in ("One", "yes", 'a "b"', "Berlin", "High", "Name", "Field"))
+    extra = {
+        "table": '<tableColumns><tableColumn name="Name"/></tableColumns>',
+        "pivotCacheDefinition": '<cacheFields><cacheField name="Field"><sharedItems/></cacheField></cacheFields>',
+    }
+    content = workbook(strings, sheet, extra, "<definedNames/><extLst/>")
+    assert shown(read, content, XLSX) == ["inline", "One"]
+    assert "6 texts stay, because formulas, filters or tables name them (yes)" in caplog.text
+    changed = shouted_parts(content)
+    assert changed == {
+        "xl/sharedStrings.xml": files_of(content)["xl/sharedStrings.xml"].replace("One", "ONE"),
+        "xl/worksheet.xml": files_of(content)["xl/worksheet.xml"].replace("inline<", "INLINE<"),
+        "xl/sheet.main.xml": files_of(content)["xl/sheet.main.xml"].replace(
+            "<definedNames/>", '<definedNames/><calcPr fullCalcOnLoad="1"/>'
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('<calcPr calcId="1"/>', '<calcPr fullCalcOnLoad="1" calcId="1"/>'),
+        ('<calcPr fullCalcOnLoad="0" calcId="1"/>', '<calcPr fullCalcOnLoad="1" calcId="1"/>'),
+        ('<calcPr fullCalcOnLoad="1"/>', '<calcPr fullCalcOnLoad="1"/>'),
+        ("", '<calcPr fullCalcOnLoad="1"/>'),
+    ],
+)
+def test_formulas_with_text_are_calculated_again(before: str, after: str) -> None:
+    sheet = '<sheetData><row><c r="A1" t="str"><f>B1</f><v>One</v></c></row></sheetData>'
+    content = workbook("<si><t>One</t></si>", sheet, main=before)
+    document = read_document(content, XLSX)
+    assert after in files_of(document.write([("ONE",)]))["xl/sheet.main.xml"]
+    assert document.write([("One",)]) == content
+
+
+def test_headers_of_sheets_keep_their_codes() -> None:
+    header = '&amp;LLeft &amp;amp;&amp;C&amp;"Arial,Bold"&amp;12Page &amp;P of it&amp;R&amp;D'.replace(
+        "&amp;amp;", "&amp;&amp;"
+    )
+    content = workbook("", f"<headerFooter><oddHeader>{header}</oddHeader></headerFooter>")
+    assert shown(read, content, XLSX) == ["Left [&amp;&amp;]", "Page [&amp;P] of it"]
+    (sheet,) = shouted_parts(content).values()
+    assert '&amp;LLEFT &amp;&amp;&amp;C&amp;"Arial,Bold"&amp;12PAGE &amp;P OF IT&amp;R&amp;D<' in sheet
+    written = read_document(content, XLSX).write([("Left",), ("A & B",)])
+    assert "Left &amp;&amp;" in files_of(written)["xl/worksheet.xml"]
+
+
+def test_comments_and_drawings_of_workbooks_are_translated() -> None:
+    comments = f"<commentList><comment><text><r><t{SPACE}>one </t></r></text></comment></commentList>"
+    assert shown(read, workbook("", extra={"comments": comments}), XLSX) == ["one "]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", presentation(""), "not an Excel workbook, but a PowerPoint presentation; name it .pptx"),
+        ("a.pptx", packed(""), "not a PowerPoint presentation, but a Word document; name it .docx"),
+        (
+            "a.docx",
+            archive_of({"[Content_Types].xml": "<Types/>"}),
+            "not a Word document: its archive has no main part",
+        ),
+        ("a.xlsx", b"\xd0\xcf\x11\xe0", "a .xls file, or protected by a password; save it as .xlsx"),
+    ],
+)
+def test_a_document_of_another_kind_is_refused(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        read(content, replace(OPTIONS, name=name))
+
+
+def test_content_types_by_suffix_and_in_other_case_are_found() -> None:
+    content = files_of(workbook("<si><t>one</t></si>"))
+    content["[Content_Types].xml"] = content["[Content_Types].xml"].replace("/xl/shared", "/XL/Shared")
+    assert shown(read, archive_of(content), XLSX) == ["one"]
+    main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    types = f'<Types><Default Extension="xml" ContentType="{main}"/></Types>'
+    by_suffix = archive_of({"[Content_Types].xml": types, "word/document.xml": body(f"<w:p>{run('one')}</w:p>")})
+    assert shown(read, by_suffix) == ["one"]
 
 
 def _without_types() -> bytes:

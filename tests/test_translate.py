@@ -36,7 +36,7 @@ from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Source, shortened_line
+from mtcli.translate.windows import SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -144,7 +144,7 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
 
 def batches_of(translator: Translator, ids: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the numbers of the lines in each batch of a beam search."""
-    sources = [Source(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
+    sources = [SourceLine(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
     batches = translator._search_with(BEAM).batches(sources)
     return [[source.number for source in batch] for batch in batches]
 
@@ -189,7 +189,7 @@ class Scripted(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> Any:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> Any:
         self.beams.append(options.beam_size)
         return [self.hypotheses[: options.n_best if options.sample else options.beam_size]] * len(sources)
 
@@ -641,7 +641,7 @@ class Looping(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> Any:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> Any:
         self.searches.append(options)
         size = max(size for size in self.by_ngram if size in (0, options.no_repeat_ngram))
         found = scripted(*self.by_ngram[size])

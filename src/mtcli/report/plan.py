@@ -20,8 +20,7 @@ from mtcli.report.memory_estimate import Memory, activation_bytes, count_paramet
 from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted, every
+from mtcli.runtime.wording import counted, every, printable
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 FROZEN: dict[Freeze, str] = {

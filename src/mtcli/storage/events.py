@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.scores import SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.files import check_regular, open_regular, read_regular, storage_errors, sync_folder
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 MAX_FIRST_LINE = 2**20
 """Longest first line, in bytes, of which the version is read."""
-
-Count = Annotated[int, Within(limits.COUNT)]
 
 
 class _Event(BaseModel):

@@ -61,7 +61,7 @@ NEW_WORD = 0.2
 
 Ids = list[int]
 
-Edit = tuple[int, int, Ids]
+Replacement = tuple[int, int, Ids]
 """Start and end of a span, and the ids that replace it."""
 
 
@@ -306,8 +306,8 @@ class TermInventor:
         """
         if random.random() >= self._share or not self._begins:
             return src, tgt
-        src_edits: list[Edit] = []
-        tgt_edits: list[Edit] = []
+        src_edits: list[Replacement] = []
+        tgt_edits: list[Replacement] = []
         for start, end in translations(src):
             places = places_of(src[start:end], tgt)
             if len(places) != 1:
@@ -342,7 +342,7 @@ def places_of(phrase: Ids, ids: Ids) -> list[int]:
     return [i for i in range(len(ids) - n + 1) if ids[i : i + n] == phrase]
 
 
-def _edited(ids: Ids, edits: Iterable[Edit]) -> Ids:
+def _edited(ids: Ids, edits: Iterable[Replacement]) -> Ids:
     """Return ids with some spans replaced, which are in ascending order."""
     result: Ids = []
     after = 0

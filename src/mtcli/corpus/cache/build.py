@@ -140,14 +140,6 @@ def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Token
     return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
 
 
-def read_training_pairs(config: Config) -> Iterator[Pair]:
-    """Read the training pairs of a configuration as text, without those that are held out."""
-    corpora = _Corpora(config)
-    training = _TrainingPairs(corpora, _hold_out(config, corpora))
-    for _, pair in training.read("reading", Counts()):
-        yield pair
-
-
 class _Corpora:
     """The training corpora, which can be read several times."""
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.errors import DataError
+from mtcli.runtime.cores import prefetch_map
 from mtcli.runtime.files import check_regular, new_file
-from mtcli.runtime.prefetch import prefetch_map
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.format import Document
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
@@ -20,6 +21,8 @@ MAX_RATIO = 200
 """Unpacked size by packed size. XML of documents has 5 to 50; a bomb has up to 1,000, the limit of deflate."""
 SMALL_BYTES = 2**20
 """Unpacked size in bytes up to which any ratio is allowed."""
+PART_BYTES = 64 * 2**20
+"""Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
 METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
 _ENCRYPTED = 0x1
 _UNSAFE_NAME = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
@@ -45,12 +48,20 @@ class ArchiveDocument:
         content: The file.
         entries: The files in it.
         parts: The files with text, by the names of their entries.
+        edited: The new content of other files if there is any translation, by their names.
     """
 
-    def __init__(self, content: bytes, entries: Sequence[Entry], parts: Mapping[str, Document]):
+    def __init__(
+        self,
+        content: bytes,
+        entries: Sequence[Entry],
+        parts: Mapping[str, Document],
+        edited: Mapping[str, bytes] | None = None,
+    ):
         self._content = content
         self._entries = entries
         self._parts = parts
+        self._edited = edited or {}
 
     @property
     def segments(self) -> Sequence[Inline]:
@@ -61,9 +72,11 @@ class ArchiveDocument:
         """Return the document; if nothing has changed, the file itself."""
         remaining = iter(translations)
         written = {name: part.write(list(islice(remaining, len(part.segments)))) for name, part in self._parts.items()}
+        if all(written.get(entry.name, entry.content) == entry.content for entry in self._entries):
+            return self._content
+        written |= self._edited
         entries = [Entry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
-        changed = any(new.content != old.content for new, old in zip(entries, self._entries, strict=True))
-        return write_archive(entries, read_comment(self._content)) if changed else self._content
+        return write_archive(entries, read_comment(self._content))
 
 
 def read_archive(content: bytes, name: str) -> list[Entry]:
@@ -89,6 +102,32 @@ def read_comment(content: bytes) -> bytes:
     """Return the comment of an archive that `read_archive` has read."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return archive.comment
+
+
+def read_part(entry: Entry, name: str) -> tuple[str, str, Element]:
+    """Return the text of a part of XML, its encoding and its outermost element.
+
+    Args:
+        entry: The part.
+        name: The name of the archive, for messages.
+
+    Raises:
+        DataError: It is too large, not well-formed or unsafe.
+    """
+    inner_name = f"{name}: {entry.name}"
+    check_part_size(entry, name)
+    text, encoding = decode_xml(entry.content, inner_name)
+    return text, encoding, read_xml(text, inner_name)
+
+
+def check_part_size(entry: Entry, name: str) -> None:
+    """Check the size of a part with text.
+
+    Raises:
+        DataError: It is larger than `PART_BYTES`.
+    """
+    if len(entry.content) > PART_BYTES:
+        raise DataError(f"{name}: {entry.name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
 
 
 def write_archive(entries: Sequence[Entry], comment: bytes = b"") -> bytes:

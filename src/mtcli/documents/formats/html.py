@@ -77,31 +77,36 @@ As in browsers, ISO 8859-1 is windows-1252, and the East Asian encodings have th
 """
 
 
-def read(content: bytes, options: ReadOptions) -> Document:
+def read(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> Document:
     """Read a page or a part of one.
+
+    Args:
+        content: The page.
+        options: Its name and the languages.
+        is_xhtml: It is XHTML, whatever its name and its first line say. See `tokenize`.
 
     Raises:
         DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one); or it has
             too many tags, see `html_spans`.
     """
-    source, is_xhtml = _decoded(content, options)
-    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
+    source, looks_like_xhtml = _decoded(content, options)
+    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml or looks_like_xhtml))
 
 
-def structure(content: bytes, options: ReadOptions) -> int:
-    """Return a hash of the tags and of what is not translated, see `format.Structure`."""
-    source, is_xhtml = _decoded(content, options)
-    return html_structure(source.text, is_xhtml=is_xhtml)
+def structure(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> int:
+    """Return a hash of the tags and of what is not translated, see `read` and `format.Structure`."""
+    source, looks_like_xhtml = _decoded(content, options)
+    return html_structure(source.text, is_xhtml=is_xhtml or looks_like_xhtml)
 
 
 def _decoded(content: bytes, options: ReadOptions) -> tuple[EncodedText, bool]:
-    """Return a page, and True if it is XHTML."""
+    """Return a page, and True if its name or its first line says that it is XHTML."""
     encoding = _encoding(content)
     decoded = decode_exactly(content, encoding, options.name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
-    is_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
-    return EncodedText(text, encoding, mark), is_xhtml
+    looks_like_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
+    return EncodedText(text, encoding, mark), looks_like_xhtml
 
 
 def html_structure(text: str, *, is_xhtml: bool = False) -> int:

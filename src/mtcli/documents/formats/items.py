@@ -5,8 +5,9 @@ The readers of HTML, Markdown, subtitles and XML find them as *items*.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -41,6 +42,8 @@ class Item:
     """Markup to write with a translation, if that of the file refers to the text of the source."""
     has_spans: bool = False
     """Markup with text such as an attribute, which may be a span of its own."""
+    is_dropped: bool = False
+    """Markup that a paragraph loses if it changes."""
 
 
 def text_items(text: str, start: int, end: int) -> Iterator[Item]:
@@ -54,6 +57,41 @@ def text_items(text: str, start: int, end: int) -> Iterator[Item]:
         yield Item(reference.start(), place, "point", unescape(raw), "reference", raw=raw)
     if place < end or place == start:
         yield Item(place, end, "text", unescape(text[place:end]))
+
+
+def divided_items(
+    text: str,
+    start: int,
+    end: int,
+    markup: re.Pattern[str],
+    read_text: Callable[[str, int, int], Iterator[Item]] = text_items,
+) -> Iterator[list[Item]]:
+    """Yield the items of each text in a part of a file that has several, such as the lines of a cell.
+
+    Args:
+        text: The file.
+        start: Where the part begins.
+        end: Where it ends.
+        markup: Its group `break` matches what separates texts, `word` markup that stands for a word, and `point` other
+            markup. All other matches are text.
+        read_text: Yields the text in a part without markup.
+    """
+    items: list[Item] = []
+    place = start
+    for found in markup.finditer(text, start, end):
+        if found.lastgroup is None:
+            continue
+        if place < found.start():
+            items += read_text(text, place, found.start())
+        place = found.end()
+        if found.lastgroup == "break":
+            yield items
+            items = []
+        else:
+            items.append(Item(found.start(), place, "point", word=found.lastgroup == "word"))
+    if place < end:
+        items += read_text(text, place, end)
+    yield items
 
 
 def has_letters(text: str) -> bool:
@@ -129,6 +167,8 @@ def make_span(text: str, items: Sequence[Item], render: Render) -> Span | None:
     places: list[tuple[str, int, int]] = []
     equal_tags: dict[Tag, Tag] = {}
     for item in kept:
+        if item.is_dropped:
+            continue
         if item.kind == "text":
             parts.append(item.text)
             continue

@@ -14,7 +14,7 @@ from functools import partial
 
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.items import Item, has_letters, make_span
+from mtcli.documents.formats.items import Item, divided_items, has_letters, make_span
 from mtcli.documents.formats.slots import SlotDocument, Span, render_with
 from mtcli.documents.formats.structure import Digest
 from mtcli.errors import DataError
@@ -46,13 +46,12 @@ _TOKEN = re.compile(rf"(?P<string>{_STRING})(?P<key>\s*:)?|(?P<open>[{{\[])|[}}\
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+\}"
 """Nested braces. A message of ICU with a plural in a plural has four levels."""
 _PARTS = re.compile(
-    r"(?P<break>(?:\\[nrtf]|\\u(?:000[9-dA-D]|2028|2029))+)|\\(?:u[0-9A-Fa-f]{4}|.)|"
-    rf"(?P<icu>(?=\{{[\w\s]*,){_BRACES})|{_BRACES}|(?P<choice> \| )|"
-    r"(?P<link>\$t\([^()\\]*\)|@(?:\.\w+)?:(?:\([^()\\]*\)|[A-Za-z_][\w-]*(?:\.[\w-]+)*))"
+    r"(?P<break>(?:\\[nrtf]|\\u(?:000[9-dA-D]|2028|2029))+| \| )|\\(?:u[0-9A-Fa-f]{4}|.)|"
+    rf"(?P<word>(?=\{{[\w\s]*,){_BRACES}|"
+    r"\$t\([^()\\]*\)|\[%key:[^%\[\]\\]*%\]|@(?:\.\w+)?:(?:\([^()\\]*\)|[A-Za-z_][\w-]*(?:\.[\w-]+)*))|"
+    rf"{_BRACES}"
 )
-"""Line breaks, escapes, messages of ICU, placeholders, plural forms of Vue I18n, and links to other texts."""
-_INLINE = frozenset({"icu", "link"})
-"""Parts that stand for words."""
+"""Line breaks and separators of plural forms of Vue I18n; messages of ICU and links to texts; placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     render = render_with(escape)
     spans: list[Span] = []
     for string in _strings(source.text, options.name):
-        for items in _texts(string):
+        for items in divided_items(source.text, string.start, string.end, _PARTS, _text_items):
             span = make_span(source.text, items, render)
             if span:
                 spans.append(span)
@@ -100,9 +99,9 @@ def structure(content: bytes, options: ReadOptions) -> int:
     for string in _strings(text, options.name):
         digest.add(text[place : string.start])
         place = string.end
-        parts = [found for found in _PARTS.finditer(string.content) if found.lastgroup]
-        digest.add(tuple(found[0] for found in parts if found.lastgroup not in _INLINE))
-        digest.add(tuple(sorted(found[0] for found in parts if found.lastgroup in _INLINE)))
+        parts = list(_PARTS.finditer(string.content))
+        digest.add(tuple(found[0] for found in parts if found.lastgroup == "break"))
+        digest.add(tuple(sorted(found[0] for found in parts if found.lastgroup == "word")))
     digest.add(text[place:])
     return digest.value
 
@@ -181,28 +180,8 @@ def _is_text(key: str, string: _String) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)  # half of a character is no text
 
 
-def _texts(string: _String) -> Iterator[list[Item]]:
-    """Yield the texts of a string: its lines, and its forms for numbers. Markup that stands for words is a tag."""
-    items: list[Item] = []
-    place = 0
-    for found in _PARTS.finditer(string.content):
-        if not found.lastgroup:
-            continue
-        items += _text_items(string, place, found.start())
-        place = found.end()
-        if found.lastgroup in _INLINE:
-            items.append(Item(string.start + found.start(), string.start + place, "point", word=True))
-        else:
-            yield items
-            items = []
-    items += _text_items(string, place, len(string.content))
-    yield items
-
-
-def _text_items(string: _String, start: int, end: int) -> Iterator[Item]:
-    """Yield the text in a part of a string, if it has any."""
-    if start < end:
-        yield Item(string.start + start, string.start + end, "text", _unescape(string.content[start:end]))
+def _text_items(text: str, start: int, end: int) -> Iterator[Item]:
+    yield Item(start, end, "text", _unescape(text[start:end]))
 
 
 def _unescape(content: str) -> str:

@@ -29,6 +29,10 @@ MODULES = {
     ".xlf": "xliff",
     ".tmx": "tmx",
     ".docx": "office",
+    ".odt": "odf",
+    ".pptx": "office",
+    ".xlsx": "office",
+    ".epub": "epub",
     ".json": "json_strings",
     ".md": "markdown",
     ".markdown": "markdown",
@@ -45,6 +49,10 @@ _FOR_CATALOGUE = "convert it to .po and back with the translate-toolkit"
 _FOR_MARKDOWN = "convert it to Markdown and back with pandoc"
 WAYS = {
     ".doc": _FOR_WORD,
+    ".odp": "save it as .pptx (soffice --convert-to pptx)",
+    ".ods": "save it as .xlsx (soffice --convert-to xlsx)",
+    ".ppt": "save it as .pptx (soffice --convert-to pptx)",
+    ".xls": "save it as .xlsx (soffice --convert-to xlsx)",
     ".rtf": _FOR_WORD,
     ".pdf": "convert it to .docx or .odt first, with a word processor",
     ".properties": f"{_FOR_CATALOGUE} (prop2po, po2prop)",

@@ -23,12 +23,16 @@ _KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
 class InlineRole:
     """What an element in the text of a segment is."""
 
-    kind: Literal["pair", "open", "close", "point"]
-    """A pair of tags around text, one of two elements that belong together, or markup without a partner."""
+    kind: Literal["pair", "open", "close", "point", "text"]
+    """A pair of tags around text, one of two elements that belong together, markup without a partner, or text."""
     name: str = ""
     """The same for two elements that belong together."""
     word: bool = False
-    """See `Item`."""
+    """See `Item`, also for those below."""
+    text: str = ""
+    raw: str = ""
+    has_spans: bool = False
+    is_dropped: bool = False
 
 
 Classify = Callable[[Element], InlineRole]
@@ -104,12 +108,23 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
         role = classify(child)
         if role.kind == "pair" and not is_empty_tag(text, child):
             start, close = inside(text, child)
-            yield Item(child.start, start, "open", name=f"pair {child.start}")
+            name = f"pair {child.start}"
+            yield Item(child.start, start, "open", name=name, is_dropped=role.is_dropped)
             yield from _content_items(text, child, classify, keep)
-            yield Item(close, place, "close", name=f"pair {child.start}")
+            yield Item(close, place, "close", name=name, is_dropped=role.is_dropped)
         else:
             kind = "point" if role.kind == "pair" else role.kind
-            yield Item(child.start, place, kind, name=role.name, word=role.word)
+            yield Item(
+                child.start,
+                place,
+                kind,
+                role.text,
+                role.name,
+                role.word,
+                role.raw,
+                role.has_spans,
+                role.is_dropped,
+            )
     yield from _text_items(text, place, end, keep)
 
 

@@ -1,4 +1,7 @@
-"""Sentences with markup: their text, and the tree of their *marks*, which are tags and protected texts."""
+"""Sentences with markup: their text, and the tree of their *marks*, which are tags and protected texts.
+
+A *piece* of a sentence is either text or a mark.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from mtcli.errors import UsageError
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 if TYPE_CHECKING:
     from mtcli.translate.alignment import Weights
@@ -75,7 +75,7 @@ class Backend(ABC):
         return map(search, batches)
 
     @abstractmethod
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search once for translations of a batch.
 
         Returns:
@@ -86,7 +86,7 @@ class Backend(ABC):
             NotFiniteError: The model's scores are not finite numbers.
         """
 
-    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+    def cross_attention(self, sources: Sequence[SourceLine], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """Return the cross-attention of `alignment_layer`, averaged over its heads, for each of N given pairs.
 
         Args:
