@@ -26,6 +26,7 @@ from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.line_warnings import longer_than_usual
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
@@ -117,6 +118,12 @@ class TranslatedSegment:
     def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
         """Yield each sentence, as it is translated, with its translations."""
         yield from zip(self.asked, self.answers, strict=True)
+
+    def has_long_sentence(self, tokenizer: Tokenizer, usual_src: int) -> bool:
+        """Return True if a sentence has more tokens than usual, but not more than any in training."""
+        if len(self.ids) <= usual_src or self.is_divided:
+            return False
+        return any(len(ids) > usual_src for ids in tokenizer.encode_src([text_of(asked) for asked in self.asked]))
 
     def number_checks(self) -> Iterator[NumberCheck]:
         """Yield the differences of the numbers of each sentence from those of the best translation of the model."""
@@ -353,6 +360,7 @@ def translate_segments(
         )
     if warn:
         _warn_about_divided(found, translator.longest_src)
+        _warn_about_long_sentences(found, translator)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
         _warn_about_numbers(found)
     if report is not None and options.terms:
@@ -370,6 +378,14 @@ def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) ->
     if divided:
         message = "%s with a sentence of more tokens than any in training (%d), translated in parts (%.40s …)"
         log.warning(message, counted(len(divided), "paragraph"), longest_src, divided[0])
+
+
+def _warn_about_long_sentences(found: Iterable[TranslatedSegment], translator: Translator) -> None:
+    usual = translator.usual_src
+    long = [text_of(each.source).strip() for each in found if each.has_long_sentence(translator.tokenizer, usual)]
+    if long:
+        noun = counted(len(long), "paragraph")
+        log.warning("%s with a sentence %s (%.40s …)", noun, longer_than_usual(usual), long[0])
 
 
 def _warn_about_numbers(found: Iterable[TranslatedSegment]) -> None:

@@ -16,6 +16,7 @@ from textwrap import wrap
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.training_sources import DEMO
+from mtcli.corpus.variants import SourceLengths
 from mtcli.evaluation.remarks import remarks
 from mtcli.report.chart import Series, chart
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer
@@ -87,7 +88,7 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 
 {recipe}## Limits
 
-- It translates one sentence at a time and ignores the context.
+- It translates one sentence at a time and ignores the context.{lengths}
 - Expect poor translations of sentences whose topic, style, script or length differs from the training pairs. Some are
   fluent but wrong: have a person check important translations.
 - It reproduces the errors and biases of its training pairs, which were not filtered for content.
@@ -111,6 +112,20 @@ def to_card(record: RunRecord) -> str:
         data=_card_data(record),
         training=_card_training(record),
         recipe=_card_recipe(record.recipe) if record.recipe else "",
+        lengths=f"\n- Length of a source: {_lengths_in_words(record.lengths)}" if record.lengths else "",
+    )
+
+
+def _lengths_in_words(lengths: SourceLengths) -> str:
+    """Say how long the sources of the training are, and what happens to longer ones."""
+
+    def described(tokens: int) -> str:
+        return f"{tokens:,} tokens (about {round(tokens / lengths.tokens_per_unit):,} {lengths.unit})"
+
+    return (
+        f"half of those in training have at most {described(lengths.median)}, and 99% at most "
+        f"{described(lengths.usual)}. Expect worse translations of longer sentences. `mtcli translate` divides a text "
+        f"into sentences, and a sentence of more than {lengths.longest:,} tokens into parts."
     )
 
 
@@ -455,6 +470,8 @@ def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     data = record.config.data
     if record.counts:
         yield "pairs", describe_counts(record.counts)
+    if record.lengths:
+        yield "lengths of sources", _lengths_in_words(record.lengths)
     described = [f"{name}: {text}" for name, text in describe_sources(record.sources)]
     for source in described or data.train or [DEMO]:
         yield "training", source

@@ -11,6 +11,7 @@ from itertools import accumulate, groupby
 from mtcli.documents.markup.inline import Inline, Kind, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
+from mtcli.text.symbols import is_symbol
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
 _UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
@@ -76,9 +77,14 @@ def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
             continue
         end = 0
         for start, next_end in find_protected(part, decimals=decimals):
+            text = part[start:next_end]
+            last = pieces[-1] if pieces and start == end else ""
             if start > end:
                 pieces.append(part[end:start])
-            pieces.append(_protected(part[start:next_end]))
+            elif isinstance(last, ProtectedText) and is_symbol(last.raw) and is_symbol(text):
+                text = last.raw + text  # no space may come between them
+                del pieces[-1]
+            pieces.append(_protected(text))
             end = next_end
         if end < len(part):
             pieces.append(part[end:])
@@ -303,7 +309,9 @@ def _is_outside(piece: str | Tag) -> bool:
     """Return True for white space, and for a point with no place in the grammar of a sentence."""
     if isinstance(piece, str):
         return not piece.strip()
-    return piece.kind == "point" and (piece.is_markup or not any(map(str.isalnum, piece.raw)))
+    return piece.kind == "point" and (
+        piece.is_markup or not any(map(str.isalnum, piece.raw)) or (not piece.is_joined and is_symbol(piece.raw))
+    )
 
 
 def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:
