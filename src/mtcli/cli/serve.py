@@ -205,8 +205,8 @@ def serve(
         note(notice)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
-    if len(pairs) > 1:
-        print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
+    if len(models) > 1:
+        print(f"{len(models)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
 

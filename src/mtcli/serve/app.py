@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -150,7 +151,7 @@ def load_app(
         apis: See `create_app`.
 
     Returns:
-        The application, and the codes of source and target of each model.
+        The application, and the code of the source and those of the targets of each model.
 
     Raises:
         ModelError: A folder has no usable model.
@@ -160,9 +161,8 @@ def load_app(
     models = []
     for folder in folders:
         translator, options, languages = load(folder, device, engine)
-        targets = tuple(sorted(translator.tokenizer.tags))
-        shown = page_data(folder, languages, targets, public=api_key is None)
-        models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
+        show = partial(page_data, folder, public=api_key is None)
+        models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
     if memory:
         pairs = [(model.src, target) for model in models for target in model.targets]
         memories = load_memories(memory, pairs, notices if notices is not None else [])
@@ -175,7 +175,7 @@ def load_app(
         log.info("%s → %s: through %s", *model.languages, model.through[1].src)
         models.append(model)
     app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
-    return app, [model.languages for model in models]
+    return app, [(model.src, ", ".join(model.targets)) for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
@@ -274,7 +274,7 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
         batchers = [model.batcher for model in models.models]
         if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
-        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
+        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in set(batchers))}
 
     @router.post("/detect/", include_in_schema=False)
     @router.post("/detect", openapi_extra=_body_of(DetectionRequest))

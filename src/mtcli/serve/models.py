@@ -1,7 +1,7 @@
 """The models of a server, and which of them a request uses."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from threading import Lock
@@ -14,6 +14,7 @@ from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
+from mtcli.text.languages import Direction
 from mtcli.translate.memory import Memory
 from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
@@ -34,6 +35,10 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
+    own_targets: tuple[str, ...] = ()
+    """The target languages of this source language; empty: all that the model has tags for."""
+    partner: "ServedModel | None" = None
+    """The same model with another source language, whose queue this one uses."""
     memories: dict[str, Memory] = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
     corrections: dict[str, Corrections] = field(default_factory=dict)
@@ -44,6 +49,38 @@ class ServedModel:
     """Held while the model translates: a model of its own and those through it have a thread each."""
     batcher: Batcher = field(init=False)
 
+    @classmethod
+    def all_of(
+        cls,
+        translator: Translator,
+        options: Options,
+        languages: tuple[str, str],
+        show: Callable[[Direction, tuple[str, ...]], PageData],
+    ) -> "list[ServedModel]":
+        """Return a model once for each of its source languages.
+
+        Args:
+            translator: The model.
+            options: See `ServedModel`.
+            languages: Its source and target language, of several the first ones.
+            show: Returns what the page shows of a source language and its target languages.
+        """
+        directions = translator.backend.directions or (Direction(*languages),)
+        targets: dict[str, list[str]] = {}
+        for src, tgt in directions:
+            targets.setdefault(src, []).append(tgt)
+        found: list[ServedModel] = []
+        for src, of_source in targets.items():
+            first = Direction(src, of_source[0])
+            tags = tuple(of_source) if translator.backend.directions else tuple(sorted(translator.tokenizer.tags))
+            own_targets = tags if translator.tokenizer.tags else ()
+            page = show(first, own_targets)
+            model = cls(translator, options, first, page, own_targets, found[0] if found else None)
+            if model.partner:
+                model.in_use = model.partner.in_use
+            found.append(model)
+        return found
+
     @property
     def src(self) -> str:
         """Code of the source language."""
@@ -52,7 +89,7 @@ class ServedModel:
     @property
     def tags(self) -> list[str]:
         """The target languages of a multilingual model; empty for other models."""
-        return sorted(self.translator.tokenizer.tags)
+        return list(self.own_targets) or sorted(self.translator.tokenizer.tags)
 
     @property
     def shown(self) -> PageData:
@@ -68,17 +105,20 @@ class ServedModel:
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
         locks = [model.in_use for model in self.through or (self,)]
-        self.batcher = Batcher(self.translator, max_waiting, sorted(locks, key=id))
+        self.batcher = (
+            self.partner.batcher if self.partner else Batcher(self.translator, max_waiting, sorted(locks, key=id))
+        )
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
         if not self.tags or not target:
             return target in (*self.targets, "")
+        tokenizer = self.translator.tokenizer
         try:
-            self.translator.tokenizer.tag_of(target)
+            tag = tokenizer.tag_of(target)
         except UsageError:
             return False
-        return True
+        return tag in {tokenizer.tag_of(own) for own in self.tags}
 
     def known_target(self, target: str) -> str:
         """Return the code of this server for the target language of a request, such as the tag `fra` for `fr`.

@@ -140,7 +140,7 @@ class Trainer:
         if state.finished:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
-            log_next(session.run, test=bool(session.data.test))
+            log_next(session.run, test=bool(session.data.test), targets=session.config.data.target_languages)
             session.on_main_rank(partial(self._prepare_use, received, in_budget=False))
             return
         if state.step:
@@ -364,7 +364,7 @@ class Trainer:
         self.checkpoints.save()
         self.checkpoints.wait()
         session = self.session
-        log_end(session.run, session.state, test=bool(session.data.test))
+        log_end(session.run, session.state, test=bool(session.data.test), targets=session.config.data.target_languages)
 
 
 MAX_ENGINE_SECONDS = 60.0
