@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
-from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
@@ -38,6 +37,9 @@ from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Translation
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import MemorySources
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -126,7 +128,7 @@ def load_app(
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
-    memory: MemorySources | None = None,
+    memory: "MemorySources | None" = None,
     notices: list[str] | None = None,
     *,
     allow_origins: Sequence[str] = (),
@@ -161,6 +163,8 @@ def load_app(
         shown = page_data(folder, languages, targets, public=api_key is None)
         models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
     if memory:
+        from mtcli.serve.corrections import load_memories
+
         pairs = [(model.src, target) for model in models for target in model.targets]
         memories = load_memories(memory, pairs, notices if notices is not None else [])
         for model in models:

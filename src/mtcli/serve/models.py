@@ -3,18 +3,21 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
-from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
-from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import Corrections
+    from mtcli.translate.memory import Memory
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
@@ -31,9 +34,9 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
-    memories: dict[str, Memory] = field(default_factory=dict)
+    memories: "dict[str, Memory]" = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
-    corrections: dict[str, Corrections] = field(default_factory=dict)
+    corrections: "dict[str, Corrections]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
     batcher: Batcher = field(init=False)
 
@@ -83,7 +86,7 @@ class ServedModel:
         tag = self.translator.tokenizer.tag_of(target)
         return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
 
-    def memory_to(self, target: str) -> Memory | None:
+    def memory_to(self, target: str) -> "Memory | None":
         """Return the memory of a request; None: there is none."""
         return self.memories.get(self.known_target(target)) if self.memories else None
 
