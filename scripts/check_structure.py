@@ -3,15 +3,17 @@
 
     apt-get install gettext
     python -m venv checkers
-    checkers/bin/pip install markdown-it-py html5lib lxml python-docx webvtt-py srt polib translate-toolkit
+    checkers/bin/pip install markdown-it-py html5lib lxml python-docx python-pptx openpyxl odfpy
+    checkers/bin/pip install webvtt-py srt polib translate-toolkit
     export PYTHONPATH=checkers/lib/python3.11/site-packages
     scripts/check_structure.py FILE_OR_FOLDER... [--most 50] [--model RUN]
 
 Each file is translated by a translator that copies, and by others that drop, repeat, reverse and invent words; with
 --model, also by a model. Before and after, the same must be true: `msgfmt --check` accepts a catalogue, html5lib finds
-the same elements in a page and in the page that markdown-it renders, `json` the same keys and placeholders, python-docx
-the same paragraphs, tables and links, webvtt-py and srt the same cues and tags, and translate-toolkit the same units of
-XLIFF and TMX. Elements within a sentence may change places with their neighbors, as words do.
+the same elements in a page, in the pages of a book and in the page that markdown-it renders, `json` the same keys and
+placeholders, python-docx and odfpy the same paragraphs, tables and links, python-pptx the same shapes and links,
+openpyxl the same cells, numbers and formulas, webvtt-py and srt the same cues and tags, and translate-toolkit the same
+units of XLIFF and TMX. Elements within a sentence may change places with their neighbors, as words do.
 
 Prints a table with a row for each type and translator: files, those that are refused with a message, those whose
 structure differs, and those that do not change. The exit code is 1 if a structure differs.
@@ -26,6 +28,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
@@ -240,6 +243,75 @@ def outline_of_word(content: bytes) -> Outline:
     return paragraphs, tables, len(document.inline_shapes), len(document.sections)
 
 
+def outline_of_slides(content: bytes) -> Outline:
+    """Return the shapes of each slide and of its notes, with their paragraphs and links."""
+    slides = import_module("pptx").Presentation(io.BytesIO(content)).slides
+    notes = [slide.notes_slide for slide in slides if slide.has_notes_slide]
+    return [[outline_of_shape(shape) for shape in slide.shapes] for slide in [*slides, *notes]]
+
+
+def outline_of_shape(shape: Any) -> Outline:
+    """Return the name and place of a shape, its paragraphs and their links."""
+    frames = [shape.text_frame] if shape.has_text_frame else []
+    if getattr(shape, "has_table", False):
+        frames = [cell.text_frame for row in shape.table.rows for cell in row.cells]
+    paragraphs = [
+        (paragraph.level, sorted({str(run.hyperlink.address) for run in paragraph.runs if run.text.strip()}))
+        for frame in frames
+        for paragraph in frame.paragraphs
+    ]
+    inner = [outline_of_shape(each) for each in getattr(shape, "shapes", ())]
+    return shape.shape_id, shape.name, shape.left, shape.top, paragraphs, inner
+
+
+def outline_of_workbook(content: bytes) -> Outline:
+    """Return the cells of each sheet: values and formulas, and the number of lines of each text."""
+    sheets = import_module("openpyxl").load_workbook(io.BytesIO(content)).worksheets
+    return [
+        (
+            sheet.title,
+            sorted(map(str, sheet.merged_cells.ranges)),
+            [outline_of_cell(cell) for row in sheet.iter_rows() for cell in row if cell.value is not None],
+        )
+        for sheet in sheets
+    ]
+
+
+def outline_of_cell(cell: Any) -> Outline:
+    """Return the place, type and value of a cell; of a text, the number of its lines."""
+    value = cell.value.count("\n") if cell.data_type == "s" else str(getattr(cell.value, "text", cell.value))
+    return cell.coordinate, cell.data_type, cell.style_id, value, cell.comment is None
+
+
+def outline_of_text_document(content: bytes) -> Outline:
+    """Return the paragraphs of a text document of OpenDocument, with the links, notes and bookmarks in each."""
+    body = import_module("odf.opendocument").load(io.BytesIO(content)).text
+    text = import_module("odf.text")
+    paragraphs = [each for kind in (text.H, text.P) for each in body.getElementsByType(kind)]
+    return [
+        (
+            paragraph.getAttribute("stylename"),
+            sorted(str(link.getAttribute("href")) for link in paragraph.getElementsByType(text.A)),
+            [
+                len(paragraph.getElementsByType(kind))
+                for kind in (text.Note, text.BookmarkStart, text.Tab, text.LineBreak)
+            ],
+        )
+        for paragraph in paragraphs
+    ]
+
+
+def outline_of_book(content: bytes) -> Outline:
+    """Return the elements of each page of a book, and its other files."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = [(info.filename, info.compress_type, archive.read(info)) for info in archive.infolist()]
+    is_page = re.compile(r"\.x?html?$")
+    return [
+        (name, method, outline_of_page(file) if is_page.search(name) else name.endswith(".ncx") or hash(file))
+        for name, method, file in files
+    ]
+
+
 def outline_of_json(content: bytes) -> Outline:
     """Return the keys and the values other than strings, and the placeholders in braces of each string."""
     return outline_of_value(json.loads(content.decode("utf-8-sig")))
@@ -303,16 +375,20 @@ def outline_of_tmx(content: bytes) -> Outline:
 
 OUTLINES: dict[str, Callable[[bytes], Outline]] = {
     ".docx": outline_of_word,
+    ".epub": outline_of_book,
     ".htm": outline_of_page,
     ".html": outline_of_page,
     ".json": outline_of_json,
     ".md": outline_of_markdown,
+    ".odt": outline_of_text_document,
     ".po": outline_of_catalogue,
     ".pot": outline_of_catalogue,
+    ".pptx": outline_of_slides,
     ".srt": outline_of_subtitles,
     ".tmx": outline_of_tmx,
     ".vtt": outline_of_captions,
     ".xlf": outline_of_xliff,
+    ".xlsx": outline_of_workbook,
 }
 
 

@@ -273,6 +273,19 @@ def test_corrections_go_to_the_pair_that_they_name(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.tsv")] == ["corrections.es-en.tsv"]
 
 
+def test_translations_through_a_third_language_are_corrected_too(tmp_path: Path) -> None:
+    for name, src, tgt in (("one", "en", "es"), ("two", "es", "de")):
+        (tmp_path / name).mkdir()
+        save_toy(tmp_path / name, src=src, tgt=tgt)
+    sources = MemorySources(corrections=tmp_path / "corrections.tsv")
+    app, languages = load_app([tmp_path / "one", tmp_path / "two"], "cpu", RequestLimits(), None, memory=sources)
+    assert ("en", "de") in languages
+    with started(app) as site:
+        assert site.json("/suggest", q="dog", s="Hund", source="en", target="de")[0] == 200
+        assert site.json("/translate", q="dog", source="en", target="de")[1]["translatedText"] == "Hund"
+    assert [path.name for path in tmp_path.glob("*.tsv")] == ["corrections.en-de.tsv"]
+
+
 # ---- the command ----
 
 

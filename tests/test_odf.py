@@ -64,12 +64,36 @@ def shouted(paragraphs: str) -> str:
             '<text:p>A <text:s text:c="1"/>B. <text:s text:c="1"/>C<text:soft-page-break/></text:p>',
         ),
         (
+            f"<text:p>a <text:s/>{span('b', 'X')}<text:s/>{span('<text:s/>c', 'X')}</text:p>",
+            f"a  [{span('|', 'X')}] [{span('|', 'X')}]".replace("|", "]b[", 1).replace("|", "] c["),
+            f'<text:p>A <text:s text:c="1"/>{span("B", "X")} {span("<text:s text:c=|1|/>C", "X")}</text:p>'.replace(
+                "|", '"'
+            ),
+        ),
+        (
+            f"<text:p>a \n {span(' b  c', 'X')} d</text:p>",
+            f"a [{span('|', 'X')}] d".replace("|", "]b c["),
+            f"<text:p>A {span('B C', 'X')} D</text:p>",
+        ),
+        (
             f"<text:p>one {RUBY}</text:p>",
             "one two",
             "<text:p>ONE TWO</text:p>",
         ),
     ],
-    ids=["text", "lines", "no letters", "span", "around all", "not shown", "joined", "spaces", "ruby"],
+    ids=[
+        "text",
+        "lines",
+        "no letters",
+        "span",
+        "around all",
+        "not shown",
+        "joined",
+        "spaces",
+        "spaces in spans",
+        "white space",
+        "ruby",
+    ],
 )
 def test_paragraphs_are_text_and_pairs_of_tags(paragraph: str, segment: str, written: str) -> None:
     assert "".join(shown(read, text_document(paragraph, STYLES), NAME)) == segment

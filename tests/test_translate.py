@@ -309,8 +309,8 @@ def test_a_long_line_causes_a_warning_and_is_read_whole(
     assert max(seen) == tokens + 1  # </s>
     assert len(found) == 4
     assert found[3].source == long
-    longest = translator.longest_src
-    told = f"line 4: more tokens than any source in training ({longest}): the translation may be poor"
+    usual = translator.usual_src
+    told = f"line 4: longer than nearly all training sources ({usual} tokens): the translation may be poor"
     assert [r.getMessage() for r in caplog.records] == [told]
     caplog.clear()
     list(translator.translate([long], GREEDY, warn=False))
@@ -322,10 +322,10 @@ def test_a_warning_names_the_first_lines_and_counts_the_others(
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW", 7)
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 5)
-    monkeypatch.setattr(translator, "longest_src", 1)
+    monkeypatch.setattr(translator, "usual_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
-    found = [m.partition(":")[0] for m in caplog.messages if "tokens than any" in m]
+    found = [m.partition(":")[0] for m in caplog.messages if "longer than nearly all" in m]
     assert found == ["lines 1, 2, 3, 4, 5 and 2 more", "lines 8, 9"]
 
 
@@ -335,7 +335,7 @@ def test_every_shortened_line_is_named(
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 1)
     monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
     monkeypatch.setattr(line_warnings, "MAX_LINE_TOKENS", 20)
-    monkeypatch.setattr(translator, "longest_src", 2)
+    monkeypatch.setattr(translator, "usual_src", 2)
     long = "moon red house " * 10
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(

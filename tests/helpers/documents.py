@@ -57,7 +57,9 @@ class ByRule(Translator):
 
 def identity(longest_src: int = 10_000) -> ByRule:
     """Return a translator that changes nothing."""
-    return ByRule(lambda line: line, longest_src)
+    translator = ByRule(lambda line: line, longest_src)
+    translator.aligns = False
+    return translator
 
 
 def capitals(longest_src: int = 10_000) -> ByRule:

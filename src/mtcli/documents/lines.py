@@ -19,6 +19,7 @@ from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
     warn_about_characters,
     warn_about_divided_lines,
+    warn_about_long_sentences,
     warn_about_missing_tags,
     warn_about_numbers,
     warn_about_repetitions,
@@ -129,6 +130,9 @@ class BySentence(Translator):
         window = Window(first, lines, [segment.ids for segment in found])
         divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
         warn_about_divided_lines(divided, self._translator.longest_src)
+        usual = self._translator.usual_src
+        is_long = (segment.has_long_sentence(tokenizer, usual) for segment in found)
+        warn_about_long_sentences([number for number, long in enumerate(is_long, first + 1) if long], usual)
         warn_about_characters(window, tokenizer)
         if not options.to:
             warn_about_missing_tags(window, tokenizer)

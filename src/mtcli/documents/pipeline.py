@@ -5,11 +5,11 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates, with_tags_of
@@ -26,6 +26,7 @@ from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.line_warnings import longer_than_usual
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
@@ -117,6 +118,12 @@ class TranslatedSegment:
     def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
         """Yield each sentence, as it is translated, with its translations."""
         yield from zip(self.asked, self.answers, strict=True)
+
+    def has_long_sentence(self, tokenizer: Tokenizer, usual_src: int) -> bool:
+        """Return True if a sentence has more tokens than usual, but not more than any in training."""
+        if len(self.ids) <= usual_src or self.is_divided:
+            return False
+        return any(len(ids) > usual_src for ids in tokenizer.encode_src([text_of(asked) for asked in self.asked]))
 
     def number_checks(self) -> Iterator[NumberCheck]:
         """Yield the differences of the numbers of each sentence from those of the best translation of the model."""
@@ -316,6 +323,7 @@ def translate_segments(
     report: TermsReport | None = None,
     memory: "Memory | None" = None,
     matches: "list[tuple[Match, ...]] | None" = None,
+    document: Document | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
 
@@ -331,6 +339,7 @@ def translate_segments(
         report: Receives each sentence with its final translation, if the options have terms.
         memory: See `translate_whole`.
         matches: Receives what the memory has for the sentences of each paragraph.
+        document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
@@ -339,6 +348,9 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
+    if rated is not None:
+        options = replace(options, scores=True)
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
     decimals = same_signs(src, options.to or tgt)
     divided = _divide(segments, translator, src, recaser, decimals=decimals, memory=memory)
@@ -348,6 +360,7 @@ def translate_segments(
         )
     if warn:
         _warn_about_divided(found, translator.longest_src)
+        _warn_about_long_sentences(found, translator)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
         _warn_about_numbers(found)
     if report is not None and options.terms:
@@ -355,6 +368,8 @@ def translate_segments(
             report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
     if matches is not None:
         matches += [segment.matches for segment in found]
+    if rated is not None:
+        rated.rate([segment.confidence() for segment in found])
     return [segment.content() for segment in found]
 
 
@@ -363,6 +378,14 @@ def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) ->
     if divided:
         message = "%s with a sentence of more tokens than any in training (%d), translated in parts (%.40s …)"
         log.warning(message, counted(len(divided), "paragraph"), longest_src, divided[0])
+
+
+def _warn_about_long_sentences(found: Iterable[TranslatedSegment], translator: Translator) -> None:
+    usual = translator.usual_src
+    long = [text_of(each.source).strip() for each in found if each.has_long_sentence(translator.tokenizer, usual)]
+    if long:
+        noun = counted(len(long), "paragraph")
+        log.warning("%s with a sentence %s (%.40s …)", noun, longer_than_usual(usual), long[0])
 
 
 def _warn_about_numbers(found: Iterable[TranslatedSegment]) -> None:
@@ -427,6 +450,7 @@ def translate_bytes(
         report=report,
         memory=memory,
         matches=matches,
+        document=document,
     )
     return document.write(translations)
 

@@ -1,6 +1,7 @@
 """The application of `mtcli serve`: its routes and their answers, and the translated files until their download."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp
 
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
-from mtcli.serve.models import Models, ServedModel, percent
+from mtcli.serve.models import Models, ServedModel, percent, through_pivots
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
 from mtcli.serve.page import PageData, page_data, render
@@ -40,6 +41,8 @@ from mtcli.translate.translation import Candidate, Translation
 
 if TYPE_CHECKING:  # servers without a memory do not load its readers
     from mtcli.serve.corrections import MemorySources
+
+log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -162,6 +165,9 @@ def load_app(
         targets = tuple(sorted(translator.tokenizer.tags))
         shown = page_data(folder, languages, targets, public=api_key is None)
         models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
+    for model in through_pivots(models):
+        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        models.append(model)
     if memory:
         from mtcli.serve.corrections import load_memories
 

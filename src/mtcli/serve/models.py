@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
@@ -12,6 +14,7 @@ from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
+from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -38,6 +41,10 @@ class ServedModel:
     """What is translated in place of the model, by target language."""
     corrections: "dict[str, Corrections]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
+    through: tuple["ServedModel", ...] = ()
+    """The two models of a translation through a third language; empty for a model of its own."""
+    in_use: Lock = field(default_factory=Lock)
+    """Held while the model translates: a model of its own and those through it have a thread each."""
     batcher: Batcher = field(init=False)
 
     @property
@@ -63,7 +70,8 @@ class ServedModel:
 
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
-        self.batcher = Batcher(self.translator, max_waiting)
+        locks = [model.in_use for model in self.through or (self,)]
+        self.batcher = Batcher(self.translator, max_waiting, sorted(locks, key=id))
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
@@ -102,6 +110,26 @@ class ServedModel:
         """
         options = replace(self.options, alignments=alignments, to=target if self.tags else "")
         return options if terms is None else self.translator.with_terms(options, terms, "auto")
+
+
+def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
+    """Return what two of the models translate through a third language, for pairs that no model translates itself.
+
+    Multilingual models take no part. Of several third languages, that of the model which is given first is used.
+    """
+    found: dict[tuple[str, str], ServedModel] = {}
+    known = {(model.src, target) for model in models for target in model.targets}
+    own = [model for model in models if not model.tags]
+    for first, second in product(own, own):
+        src, pivot = first.languages
+        tgt = second.languages[1]
+        if second.src != pivot or tgt == src or (src, tgt) in known or (src, tgt) in found:
+            continue
+        translator = PivotTranslator(first.translator, first.options, second.translator)
+        names = " and ".join(dict.fromkeys(model.shown.name for model in (first, second)))
+        page = PageData(src, tgt, name=names, score=f"through {pivot}")
+        found[src, tgt] = ServedModel(translator, second.options, (src, tgt), page, through=(first, second))
+    return list(found.values())
 
 
 @dataclass(frozen=True)

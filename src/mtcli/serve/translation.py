@@ -235,7 +235,15 @@ class TranslationService:
             memory = model.memory_to(upload.target)
             with translator.preparation():
                 segments = translate_segments(
-                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
+                    document.segments,
+                    translator,
+                    options,
+                    src=src,
+                    tgt=tgt,
+                    quiet=True,
+                    warn=False,
+                    memory=memory,
+                    document=document,
                 )
             return document.write(segments)
 
@@ -249,8 +257,9 @@ class TranslationService:
             HTTPException: 403 if this server takes no corrections, or for a missing or wrong key; 400 for a text or
                 languages that do not fit; 503 if the file cannot be written.
         """
+        refused = HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
         if not self.takes_corrections:
-            raise HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
+            raise refused
         self.check_key(fields.api_key)
         source, target = self.models.resolve(fields.source, fields.target)
         candidates = self.models.candidates(source, target)
@@ -266,7 +275,9 @@ class TranslationService:
         pairs = [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
         if not pairs:
             raise HTTPException(400, "q: the text is blank")
-        corrections = model.corrections[model.known_target(target)]
+        corrections = model.corrections.get(model.known_target(target))
+        if corrections is None:
+            raise refused
 
         try:
             await self._in_thread(corrections.add, pairs, fields.note)

@@ -45,6 +45,8 @@ class ModelInfo(BaseModel):
     """The steps of the checkpoints whose mean this model is; empty if it is the checkpoint of `step`."""
     longest_src: Count
     """Tokens of the longest source sentence in training, without `</s>`."""
+    usual_src: Count | None = None
+    """99% of the training sources have at most so many tokens; longer ones are translated worse. None: unknown."""
     terms: bool = False
     """The sources of training had terms with their translations, see `data.terms`."""
     bleu_tokenizer: str | None = None

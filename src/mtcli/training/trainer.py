@@ -148,6 +148,7 @@ class Trainer:
         self.learner.prepare()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
+            session.record("lengths", **asdict(session.lengths))
             if not session.data.init:
                 warn_of_few_pairs(session.config, len(session.data.train))
             warn_of_long_warmup(session.config.train)

@@ -104,6 +104,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBac
     members = [other.model for other, _, _ in loaded]
     longest_src = min(other.longest_src for other, _, _ in loaded)
     together = PyTorchBackend(members[0], backend.tokenizer, longest_src, others=members[1:])
+    together.usual_src = min(other.usual_src for other, _, _ in loaded)
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
     together.bleu_tokenizer = backend.bleu_tokenizer
     return together, defaults, languages

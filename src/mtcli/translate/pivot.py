@@ -46,7 +46,7 @@ class PivotTranslator(Translator):
         Raises:
             UsageError: Always.
         """
-        raise UsageError("--terms: not with --pivot; translate in two steps, with terms for each")
+        raise UsageError("terms: not through a third language; translate in two steps, with terms for each")
 
     def translate(
         self,
@@ -114,12 +114,16 @@ def _windows(found: Iterator[Translation], ready: Callable[[], bool]) -> Iterato
 
 
 def _joined(first: Candidate, second: Candidate) -> Candidate:
-    """Return the translation of both steps. Its tokens are those of the second model."""
+    """Return the translation of both steps. Its tokens are those of the second model.
+
+    It has no confidence: that of the second model is calibrated on sentences that people wrote.
+    """
     return replace(
         second,
         log_prob=first.log_prob + second.log_prob,
         score=first.score + second.score,
         alignment=_through(first.alignment, second.alignment),
+        confidence=None,  # that of the second model knows nothing about the errors of the first one
     )
 
 

@@ -63,7 +63,9 @@ class Translator:
         self.backend = backend
         self.tokenizer = backend.tokenizer
         self.longest_src = backend.longest_src
-        """Tokens of the longest source in training; longer lines cause a warning."""
+        """Tokens of the longest source in training; longer sentences are divided."""
+        self.usual_src = backend.usual_src
+        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
         self.aligns = backend.aligns
         """It supports the option `alignments`."""
         self.reads_ahead = backend.reads_ahead
@@ -189,7 +191,7 @@ class Translator:
         options = search.options
         window = Window(first, lines, self.tokenizer.encode_src(lines))
         if warn:
-            warn_about_lines(window, self.tokenizer, self.longest_src)
+            warn_about_lines(window, self.tokenizer, self.usual_src)
             if not options.to:
                 warn_about_missing_tags(window, self.tokenizer)
         window = shortened(window, self.tokenizer)

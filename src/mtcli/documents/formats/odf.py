@@ -18,9 +18,10 @@ from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item, make_span
-from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
+from mtcli.documents.formats.slots import SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import Digest, tree_structure
 from mtcli.documents.formats.xml_markup import InlineRole, inline_items, tag_name
+from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
 
 PARTS = ("content.xml", "styles.xml")
@@ -38,7 +39,9 @@ _MARKS = re.compile(
 """Places in the text, which nothing is shown for."""
 _NOT_SHOWN = re.compile(r"rsid|paragraph-rsid|(?:language|country|script|rfc-language-tag)(?:-asian|-complex)?")
 """Attributes of the properties of text that do not change how it looks."""
-_SEVERAL_SPACES = re.compile("  +")
+_WHITE_SPACE = re.compile("[ \\t\\r\\n]+")
+_SPACES_AT_START = re.compile("^ +")
+_FURTHER_SPACES = re.compile("(?<= ) +")
 Looks = Mapping[str, str | None]
 """What each style of spans changes, by its name; None: nothing that is shown."""
 
@@ -125,8 +128,25 @@ def _is_paragraph(element: Element) -> bool:
 def _paragraph_span(text: str, paragraph: Element, looks: Looks) -> Span | None:
     """Return the span of a paragraph, or None if it has no letter."""
     items = inline_items(text, paragraph, partial(_classify, looks=looks))
+    joined = _joined(_collapsed(text, items), _span_looks(paragraph, looks))
     prefix = tag_name(text, paragraph).removesuffix(paragraph.name)
-    return make_span(text, _joined(items, _span_looks(paragraph, looks)), render_with(partial(_escape, prefix)))
+    return make_span(text, joined, partial(_render, prefix))
+
+
+def _collapsed(text: str, items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items with the spaces that are shown: of several characters, also in neighboring spans, only the first."""
+    follows_space = False
+    for item in items:
+        if item.kind == "text" and item.start < item.end:
+            is_element = text[item.start] == "<"
+            shown = item.text if is_element else _WHITE_SPACE.sub(" ", item.text)
+            if follows_space and not is_element:
+                shown = shown.removeprefix(" ")
+            follows_space = not is_element and (shown.endswith(" ") or (follows_space and not shown))
+            yield replace(item, text=shown)
+        else:
+            follows_space = follows_space and (item.kind in ("open", "close") or item.is_dropped)
+            yield item
 
 
 def _span_looks(paragraph: Element, looks: Looks) -> Mapping[int, str | None]:
@@ -201,13 +221,25 @@ def _joined(items: Iterator[Item], looks: Mapping[int, str | None]) -> list[Item
     return joined
 
 
-def _escape(prefix: str, text: str) -> str:
-    """Escape the text of a translation. One space is a character, and each further one an element."""
-    return _SEVERAL_SPACES.sub(partial(_spaces, prefix), escape({}, text))
+def _render(prefix: str, translation: Inline, markup: Mapping[str, str]) -> str:
+    """Return a translation as it stands in the file. One space is a character, and each further one an element."""
+    pieces: list[str] = []
+    follows_space = False
+    for part in translation:
+        if isinstance(part, Tag):
+            pieces.append(markup.get(part.raw, part.raw))
+            follows_space = follows_space and part.kind != "point"
+            continue
+        escaped = escape({}, part)
+        if follows_space:
+            escaped = _SPACES_AT_START.sub(partial(_spaces, prefix), escaped)
+        pieces.append(_FURTHER_SPACES.sub(partial(_spaces, prefix), escaped))
+        follows_space = part.endswith(" ")
+    return "".join(pieces)
 
 
 def _spaces(prefix: str, spaces: re.Match[str]) -> str:
-    return f' <{prefix}s {prefix}c="{len(spaces[0]) - 1}"/>'
+    return f'<{prefix}s {prefix}c="{len(spaces[0])}"/>'
 
 
 def _structure(element: Element, looks: Looks) -> int:

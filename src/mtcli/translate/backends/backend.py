@@ -42,10 +42,12 @@ class Backend(ABC):
 
         Args:
             tokenizer: The model's.
-            longest_src: Tokens of the longest source in training; longer lines cause a warning.
+            longest_src: Tokens of the longest source in training; longer sentences are divided.
         """
         self.tokenizer = tokenizer
         self.longest_src = longest_src
+        self.usual_src = longest_src
+        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
 
     def for_options(self, options: Options) -> "Backend":
         """Return the backend that searches with these options: this one, unless it has another for some."""

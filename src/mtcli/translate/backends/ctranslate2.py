@@ -103,6 +103,7 @@ class CTranslate2Backend(Backend):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
+        self.usual_src = self.longest_src if export.model.usual_src is None else export.model.usual_src
         self.trained_with_terms = export.model.terms
         self.bleu_tokenizer = export.model.bleu_tokenizer
         self.max_positions = export.max_positions

@@ -31,6 +31,7 @@ class ExportedModel(BaseModel):
     src: str
     tgt: str
     longest_src: Count
+    usual_src: Count | None = None
     terms: bool = False
     bleu_tokenizer: str | None = None
 

@@ -154,6 +154,7 @@ class PyTorchBackend(Backend):
         share_freed_memory()
         model, info, tokenizer = load_model(folder)
         backend = cls(model.to(device), tokenizer, info.longest_src)
+        backend.usual_src = info.longest_src if info.usual_src is None else info.usual_src
         backend.trained_with_terms = info.terms
         backend.bleu_tokenizer = info.bleu_tokenizer
         return backend, Options.of(info.decode), (info.src, info.tgt)
