@@ -25,7 +25,10 @@ _SIGN = (
 )
 _OF_NUMBERS = "[§°¶±·¬×÷¤£¥\u2116\u2212\u20a0-\u20cf]"
 """Signs that usually belong to a number. Languages write some of them in other places, or as words."""
-_OTHER_SIGN = rf"{_SIGN}[\ufe0e\ufe0f]?|(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)"
+_OTHER_SIGN = (
+    rf"{_SIGN}[\ufe0e\ufe0f]?|(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)|"
+    r"(?<!\S)(?<!\d[ \u00a0\u202f])[*|~^](?!\S)(?![ \u00a0\u202f]\d)"
+)
 
 _BEFORE = r"(?<![^\s(\"'“„«.,!?…])"
 """Before a smiley is nothing, or a space or mark."""
@@ -72,9 +75,10 @@ AFTER_SOMETIMES: Final = (
 
 @cache
 def _symbols() -> re.Pattern[str]:
-    return re.compile(f"(?:{SYMBOL}|{LETTERED_SYMBOL}|{NUMBERED_SYMBOL})+")
+    symbols = f"(?:{SYMBOL}|{LETTERED_SYMBOL}|{NUMBERED_SYMBOL})+"
+    return re.compile(rf"{symbols}|[(\[{{（]{symbols}[)\]}}）]")
 
 
 def is_symbol(text: str) -> bool:
-    """Return True for one symbol or several, and nothing else."""
+    """Return True for one symbol or several, and nothing else, except brackets around them."""
     return _symbols().fullmatch(text) is not None
