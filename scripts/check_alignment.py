@@ -21,7 +21,7 @@ from mtcli.corpus import demo
 from mtcli.translate.alignment import Weights, align
 from mtcli.translate.backends.pytorch import PyTorchBackend, cross_attention
 from mtcli.translate.translation import Candidate, Links
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 MIN_PROBABILITY = 0.5
 
@@ -50,7 +50,7 @@ def sure_links(src: str, tgt: str, sure: set[tuple[str, str]]) -> Iterator[tuple
 def links_of_layer(backend: PyTorchBackend, pairs: Pairs, layer: int) -> list[Links]:
     """Return the alignment of each pair by one decoder layer."""
 
-    def weights(sources: Sequence[Source], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
+    def weights(sources: Sequence[SourceLine], tgt: Sequence[Sequence[int]]) -> Sequence[Weights]:
         return list(cross_attention(backend.model, [source.ids for source in sources], tgt, layer=layer).numpy())
 
     tokenizer = backend.tokenizer
@@ -59,7 +59,7 @@ def links_of_layer(backend: PyTorchBackend, pairs: Pairs, layer: int) -> list[Li
         (src_ids,) = tokenizer.encode_src([src])
         (tgt_ids,) = tokenizer.encode_tgt([tgt])
         candidates = [[Candidate(tgt, 0.0, 0.0, tuple(tgt_ids))]]
-        ((aligned,),) = align(tokenizer, [Source(0, src, src_ids)], candidates, weights)
+        ((aligned,),) = align(tokenizer, [SourceLine(0, src, src_ids)], candidates, weights)
         found.append(aligned.alignment)
     return found
 

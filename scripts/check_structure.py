@@ -45,7 +45,7 @@ from mtcli.translate.backends.backend import Backend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 INLINE = frozenset(
     {"a", "abbr", "b", "bdi", "bdo", "big", "br", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img"}
@@ -78,7 +78,7 @@ class Rule(Backend):
         """See `Backend.max_batch_tokens`."""
         return 100_000
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """See `Backend.search`."""
         return [[Candidate(self.rule(source.line, self.random), 0.0, 0.0)] for source in sources]
 

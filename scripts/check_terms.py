@@ -30,20 +30,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import cast
-from unicodedata import normalize
 
+import numpy as np
 import torch
 
+from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load as load_config
-from mtcli.corpus.batching import Batch
-from mtcli.corpus.cache.build import read_training_pairs
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.batching import Batch, BatchPlan
+from mtcli.corpus.cache.prepare import reopen
+from mtcli.corpus.held_out import read_split, source_key
+from mtcli.corpus.readers.pairs import read_pairs
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.evaluation.comparison import compare
+from mtcli.storage.events import Metrics
 from mtcli.terms.annotation import TermAnnotator, TermInventor, places_of, translations
 from mtcli.terms.terms import Match, Term, Terms, uses
 from mtcli.text.lines import Pair
-from mtcli.text.tokenizer.tokenizer import Annotation
+from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load, load_with_pytorch
 from mtcli.translate.translation import Options, Translation
@@ -84,10 +89,8 @@ def main() -> int:
     translator = Translator(backend)
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
-    config = load_config(arguments.model / "config.toml")
-    training = list(read_training_pairs(config))
-    annotator = TermAnnotator.learn(training, config.data.split_seed)
-    by_line = held_out_terms(annotator, training, test)
+    annotator, annotated = training_terms(arguments.model)
+    by_line = held_out_terms(annotator, annotated, test)
     pairs = [pair for pair in test if pair[0] in by_line]
     number = sum(map(len, by_line.values()))
     print(f"{len(test)} test pairs, {len(pairs)} with terms that training never annotated, {number} terms")
@@ -119,15 +122,52 @@ def main() -> int:
     return int(share_used(hard) < 1)
 
 
-def held_out_terms(
-    annotator: TermAnnotator, training: Sequence[Pair], test: Sequence[Pair]
-) -> dict[str, list[Annotation]]:
+def training_pairs(run: Path, data: DataConfig) -> list[Pair]:
+    """Read the training pairs of a run without those that it holds out. Sources with placeholders are not replaced."""
+    held_out = {source_key(src) for name in ("valid", "test") for src, _ in read_split(run, name, empty_ok=True)}
+    corpora = [parse_source(spec).path for spec in data.train]
+    pairs = [pair for corpus in corpora for pair in read_pairs(corpus, data.src, data.tgt, swap=data.swap)]
+    return [(src, tgt) for src, tgt in pairs if source_key(src) not in held_out]
+
+
+def training_terms(run: Path) -> tuple[TermAnnotator, set[Key]]:
+    """Return what finds terms in the pairs of a run, and the terms that its training annotated.
+
+    The epochs are drawn again. A run without terms has annotated none.
+    """
+    config = load_config(run / "config.toml")
+    data = reopen(run)
+    if data.terms is None:
+        return TermAnnotator.learn(training_pairs(run, config.data)), set()
+    events, _ = Metrics(run).read()
+    epochs = 1 + max(event["epoch"] for event in events if event["event"] == "train")
+    plan = BatchPlan.of(config, data)
+    annotated: set[Key] = set()
+    for epoch in range(epochs):
+        for number in range(plan.blocks):
+            block = plan.block(epoch, number)
+            (ids, lengths), _ = block.pairs.gather(block.rows[block.rows >= len(data.train)])
+            for src in np.split(ids, lengths.cumsum())[:-1]:
+                annotated |= annotated_terms(src.tolist(), data.tokenizer)
+    return data.terms, annotated
+
+
+def annotated_terms(src: Sequence[int], tokenizer: Tokenizer) -> set[Key]:
+    """Return the terms of an encoded source, with their translations."""
+    begin, middle, end = (marker_id(name) for name in ("<term>", "<translation>", "</term>"))
+    found = set()
+    for start, (first, last) in zip(
+        (i for i, token in enumerate(src) if token == begin), translations(src), strict=True
+    ):
+        (term,) = tokenizer.decode_src([src[start + 1 : first - 1]])
+        (target,) = tokenizer.decode([src[first:last]])
+        assert (src[first - 1], src[last]) == (middle, end)
+        found.add(key(term, target))
+    return found
+
+
+def held_out_terms(annotator: TermAnnotator, annotated: set[Key], test: Sequence[Pair]) -> dict[str, list[Annotation]]:
     """Return the terms of test sources that training never annotated."""
-    annotated = {
-        key(normalize("NFC", pair[0])[term.start : term.end], term.target)
-        for pair in training
-        for term in annotator.annotations(pair)
-    }
     found: dict[str, list[Annotation]] = {}
     for src, tgt in test:
         terms = [
@@ -147,13 +187,14 @@ def share_copied(backend: PyTorchBackend, annotator: TermAnnotator, test: Sequen
     them, so a model that has learnt to copy predicts nearly all.
     """
     tokenizer = backend.tokenizer
-    inventor = TermInventor(tokenizer, seed=1, share=1)
+    inventor = TermInventor(tokenizer, share=1)
+    random = Random(1)
     sources = tokenizer.encode_annotated([src for src, _ in test], [annotator.terms(pair) for pair in test])
     targets = tokenizer.encode_tgt([tgt for _, tgt in test])
     num_copied = 0
     num_tokens = 0
     for src, tgt in zip(sources, targets, strict=True):
-        new_src, new_tgt = inventor.replaced(src, tgt)
+        new_src, new_tgt = inventor.replaced(src, tgt, random)
         batch = Batch.of([new_src], [new_tgt])
         with torch.inference_mode():
             predicted = backend.model(batch.src, batch.tgt_in).argmax(dim=-1)[0].tolist()

@@ -18,7 +18,7 @@ from mtcli.text.words import character_spans
 from mtcli.translate.alignment import align, alignment_layer, link, words_of_tokens
 from mtcli.translate.backends.pytorch import cross_attention
 from mtcli.translate.translation import Candidate, Options, pharaoh
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 LINES = ["one red dog.", "", "big big cat sees dog.", "  red\tcat  "]
 
@@ -139,7 +139,7 @@ def test_an_empty_translation_has_no_links() -> None:
     translator = toy()
     (ids,) = translator.tokenizer.encode_src(["one"])
     empty = [[Candidate("", 0.0, 0.0)]]
-    assert align(translator.tokenizer, [Source(0, "one", ids)], empty, translator.backend.cross_attention) == empty
+    assert align(translator.tokenizer, [SourceLine(0, "one", ids)], empty, translator.backend.cross_attention) == empty
 
 
 def test_the_command(tmp_path: Path) -> None:

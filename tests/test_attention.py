@@ -15,8 +15,7 @@ from mtcli.model.attention import (
     fused_attention,
     reference_attention,
 )
-from mtcli.model.fast.cpu_attention import short_attention
-from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, short_attention
 
 B, H, T, S = 3, 2, 5, 7
 

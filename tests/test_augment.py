@@ -18,9 +18,16 @@ from hypothesis import strategies as st
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StoppedError, StorageError, UsageError
 from mtcli.exchange.export import export
-from mtcli.recipes.augment import synthesis as module
-from mtcli.recipes.augment.output import RECORDS, STATE, PairOutput, State, Unfinished, unfinished_output, write_pairs
-from mtcli.recipes.augment.synthesis import MAX_MOVE, Models, Report, Synthesis, augment, dual_score, with_noise
+from mtcli.recipes.augment import MAX_MOVE, AugmentModels, AugmentReport, Synthesis, augment, dual_score, with_noise
+from mtcli.recipes.augment_output import (
+    RECORDS,
+    STATE,
+    AugmentState,
+    PairOutput,
+    Unfinished,
+    unfinished_output,
+    write_pairs,
+)
 from mtcli.recipes.monolingual import has_wrong_script, is_in_other_language, main_script, problem_of
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
@@ -39,11 +46,11 @@ def text_file(folder: Path, lines: list[str]) -> Path:
     return path
 
 
-def toy_models(scorer: PyTorchBackend | None = None) -> Models:
-    return Models(toy(), OPTIONS, ("en", "es"), scorer=scorer)
+def toy_models(scorer: PyTorchBackend | None = None) -> AugmentModels:
+    return AugmentModels(toy(), OPTIONS, ("en", "es"), scorer=scorer)
 
 
-def run(path: Path, output: Path, wanted: Synthesis, models: Models | None = None) -> Report:
+def run(path: Path, output: Path, wanted: Synthesis, models: AugmentModels | None = None) -> AugmentReport:
     models = models or toy_models()
     src, tgt = models.languages if wanted.forward else models.languages[::-1]
     return augment(path, PairOutput(output, src, tgt), models, wanted, {"options": str(wanted)})
@@ -86,7 +93,7 @@ def test_a_line_that_a_model_would_shorten_is_dropped(tmp_path: Path) -> None:
 
 
 def test_a_translation_that_the_scorer_cannot_score_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINE_TOKENS", 40)
+    monkeypatch.setattr("mtcli.recipes.augment.MAX_LINE_TOKENS", 40)
     long_translation = " ".join(["gato"] * 50)
     models = toy_models(scorer=toy().backend)
     assert models.fits(SOURCES[0])
@@ -115,8 +122,8 @@ def test_each_window_and_each_pair_has_random_numbers_of_its_own(
         numbers.append(number)
         return text
 
-    monkeypatch.setattr(module, "WINDOW", 10)
-    monkeypatch.setattr(module, "with_noise", noted_number)
+    monkeypatch.setattr("mtcli.recipes.augment.WINDOW", 10)
+    monkeypatch.setattr("mtcli.recipes.augment.with_noise", noted_number)
     monkeypatch.setattr(translator, "translate", noted_seed)
     path = text_file(tmp_path, SOURCES)
     run(path, tmp_path / "sampled.tsv", Synthesis("sample"))
@@ -130,7 +137,7 @@ def test_each_window_and_each_pair_has_random_numbers_of_its_own(
 def test_an_interrupted_command_writes_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Synthesis
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 7)
+    monkeypatch.setattr("mtcli.recipes.augment.WINDOW", 7)
     path = text_file(tmp_path, SOURCES)
     run(path, tmp_path / "whole.jsonl", wanted)
     append = Unfinished.append
@@ -162,7 +169,7 @@ def test_an_interrupted_command_writes_the_same_bytes(
 def test_text_that_is_not_utf8_is_reported_before_it_is_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 1)
+    monkeypatch.setattr("mtcli.recipes.augment.WINDOW", 1)
     path = tmp_path / "mono.txt"
     path.write_bytes(f"{SOURCES[0]}\n".encode() + b"caf\xe9\n")
     with pytest.raises(DataError, match=r"mono\.txt:2: byte 4 is not UTF-8"):
@@ -171,7 +178,7 @@ def test_text_that_is_not_utf8_is_reported_before_it_is_translated(
 
 
 def test_another_command_does_not_continue_an_unfinished_one(tmp_path: Path) -> None:
-    Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).append([{"a": 1}], module.State(lines=1))
+    Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).append([{"a": 1}], AugmentState(lines=1))
     with pytest.raises(UsageError, match="differs in --seed"):
         Unfinished(tmp_path, {"--seed": 2, "--input": "a"})
     assert Unfinished(tmp_path, {"--seed": 1, "--input": "a"}).state.lines == 1
@@ -188,7 +195,7 @@ def test_records_are_on_disk_before_the_state_that_counts_them(tmp_path: Path, m
 
     unfinished = Unfinished(tmp_path, {})
     monkeypatch.setattr(os, "fsync", fsync)
-    unfinished.append([{"a": 1}], module.State(lines=1))
+    unfinished.append([{"a": 1}], AugmentState(lines=1))
     assert synced[0] == (RECORDS, unfinished.state.bytes)
     assert STATE in synced[1][0]
 
@@ -226,7 +233,7 @@ def test_a_damaged_state_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(StorageError, match="--force"):
         Unfinished(tmp_path, {})
-    assert Unfinished(tmp_path, {}, force=True).state == module.State()
+    assert Unfinished(tmp_path, {}, force=True).state == AugmentState()
 
 
 def test_the_scores_are_those_of_both_models(tmp_path: Path) -> None:
@@ -446,10 +453,10 @@ def test_a_full_disk_is_reported_and_the_records_before_it_count(
 
     def write_to_a_full_disk() -> None:
         with unfinished_output(output, {}) as unfinished:
-            unfinished.append([{"score": 1.0}], State(lines=1))
+            unfinished.append([{"score": 1.0}], AugmentState(lines=1))
             unfinished.close()
             monkeypatch.setattr(unfinished, "_file", io.BufferedWriter(io.FileIO("/dev/full", "w")))
-            unfinished.append([{"score": 2.0}], State(lines=2))
+            unfinished.append([{"score": 2.0}], AugmentState(lines=2))
 
     with pytest.raises(StorageError, match=r"No space left on device; free some space and run the same command again"):
         write_to_a_full_disk()

@@ -21,7 +21,7 @@ from mtcli.corpus.batching import Batch, BatchPlan, Position, collate, plan_epoc
 from mtcli.corpus.cache import encoded_pairs
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.errors import DataError
-from mtcli.runtime.prefetch import iterate_ahead, prefetch_map
+from mtcli.runtime.cores import iterate_ahead, prefetch_map
 from mtcli.text.lines import Counts
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.learning import train_tokenizer

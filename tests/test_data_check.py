@@ -220,6 +220,7 @@ def test_all_invalid_lines_are_reported(tmp_path: Path) -> None:
     assert f"{tmp_path}/p.tsv:2  x\\xe9  |  y" in text
     assert "\\x00  |  c" in text
     assert "would remove 6 pairs" in text
+    assert "\n1 training pair: far too few" in text
 
 
 def test_text_in_windows_1252_is_to_be_converted_and_not_cleaned(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
 from mtcli.recipes.distill.request import Request, check, held_out_pairs
-from mtcli.recipes.distill.run import Comparison, Result, distill, distillation_of, plan
+from mtcli.recipes.distill.run import SystemComparison, SystemFigures, distill, distillation_of, plan
 from mtcli.recipes.distill.stages import STUDENT
 from mtcli.recipes.distill.student_shape import (
     Usage,
@@ -559,10 +559,10 @@ def test_names_that_begin_with_a_dash_are_no_options(
 
 
 def test_the_comparison_in_words() -> None:
-    teacher = Result("teacher a, int8", 4, 40.0, 60.0, 100.0, 3_000_000)
-    student = Result("student, int8", 1, 39.2, 59.5, 450.0, 1_000_000)
-    found = Comparison(1000, "BLEU|x", (teacher, student))
-    assert Comparison.of(json.loads(json.dumps(found.to_dict()))) == found
+    teacher = SystemFigures("teacher a, int8", 4, 40.0, 60.0, 100.0, 3_000_000)
+    student = SystemFigures("student, int8", 1, 39.2, 59.5, 450.0, 1_000_000)
+    found = SystemComparison(1000, "BLEU|x", (teacher, student))
+    assert SystemComparison.of(json.loads(json.dumps(found.to_dict()))) == found
     assert str(found).splitlines()[-1] == (
         "the student has 98.0% of the BLEU of teacher a, int8, at 4.5 times its speed"
     )

@@ -33,7 +33,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -128,7 +128,7 @@ def test_a_search_without_repetitions_returns_log_probabilities_of_the_model(opt
     model = toy().model
     engine = CTranslate2Backend(exported, "cpu")
     lines = ["one one dog.", "cat cat cat.", "big red red.", "dog."]
-    sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(lines)]
+    sources = [SourceLine(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(lines)]
     for source, candidates in zip(sources, engine.search(sources, replace(options, no_repeat_ngram=1)), strict=True):
         for candidate in candidates:
             ids = (*candidate.ids, EOS)
@@ -196,7 +196,7 @@ def test_a_likely_token_that_is_forbidden_does_not_change_log_p(
         model.output.bias[newline] += 100  # nearly all of the probability, everywhere
     export(save_run(tmp_path / "run", TorchTranslator(model, trained.tokenizer, 64)), "ctranslate2", tmp_path / "out")
     engine = CTranslate2Backend(tmp_path / "out", "cpu")
-    sources = [Source(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(LINES)]
+    sources = [SourceLine(row, line, engine.tokenizer.encode_src([line])[0]) for row, line in enumerate(LINES)]
     found = engine.search(sources, Options(beam_size=beam_size, **limits))
     hypotheses = [
         (source, candidate) for source, candidates in zip(sources, found, strict=True) for candidate in candidates
@@ -372,7 +372,7 @@ class Changed(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         found = []
         for source, (best, *others) in zip(sources, toy().backend.search(sources, options), strict=True):
             changed = replace(best, text=f"{best.text} x", score=-9.0)
@@ -553,7 +553,7 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
         assert [a.alignment for a, _ in same_text] == [b.alignment for _, b in same_text]
     src = ours.tokenizer.encode_src(["one red dog.", "cat", "big cat sees big dog."])
     tgt = [ours.tokenizer.encode_tgt(["perro."])[0], [], ours.tokenizer.encode_tgt(["uno rojo perro ve."])[0]]
-    sources = [Source(row, "", ids) for row, ids in enumerate(src)]
+    sources = [SourceLine(row, "", ids) for row, ids in enumerate(src)]
     for row, weights in enumerate(engine.backend.cross_attention(sources, tgt)):
         shape = (len(tgt[row]), len(src[row]))
         of_pytorch = ours.backend.cross_attention([sources[row]], [tgt[row]])[0][: shape[0], : shape[1]]

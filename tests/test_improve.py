@@ -31,9 +31,9 @@ from mtcli.corpus.cache.training_sources import is_synthetic
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
-from mtcli.recipes.improve.budget import Budget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
+from mtcli.recipes.improve.budget import SharedBudget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
-from mtcli.recipes.improve.method import PLAIN, Candidate, Method, Result
+from mtcli.recipes.improve.method import PLAIN, CandidateModel, ImproveResult, Method
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve, plan, summary
 from mtcli.recipes.improve.stages import Scores, Stages, Training
@@ -152,7 +152,7 @@ def request_for(out: str = "out", **options: Any) -> ImproveRequest:
 
 def run(
     request: ImproveRequest, monkeypatch: pytest.MonkeyPatch, simulation: Simulation | None = None
-) -> tuple[Result, Stages, Simulation]:
+) -> tuple[ImproveResult, Stages, Simulation]:
     simulation = simulation or Simulation()
     monkeypatch.setattr(module, "run_command", simulation)
     result, stages = improve(request)
@@ -798,17 +798,17 @@ def test_items_are_chosen_at_even_distances() -> None:
 @pytest.mark.parametrize(("others", "best", "reserved"), [(0, PLAIN, 1), (1, PLAIN, 3), (1, "improved-1", 5)])
 def test_only_the_scoring_that_follows_is_reserved_for_a_longer_training(others: int, best: str, reserved: int) -> None:
     method = Method.__new__(Method)
-    method.budget = Budget(480.0, "seconds")
+    method.budget = SharedBudget(480.0, "seconds")
     method.stages = Mock(remaining=lambda: 300.0)
     training = Training("plain", 9, 120.0, 9.0, "budget used", 120.0)
-    method.result = Result({PLAIN: Candidate(training, 9, Scores(0.0, 1.0, 59.0))}, best)
+    method.result = ImproveResult({PLAIN: CandidateModel(training, 9, Scores(0.0, 1.0, 59.0))}, best)
     for _ in range(others):
-        method.result.candidates["improved-1"] = Candidate(training, 9, Scores(1.0, 1.0, 20.0))
+        method.result.candidates["improved-1"] = CandidateModel(training, 9, Scores(1.0, 1.0, 20.0))
     assert method._spendable(extending=True) == 300.0 - reserved * (20.0 if others else 59.0)
 
 
 def test_shares_of_the_budget() -> None:
-    assert Budget(90.9, "seconds").options(90.9) == ["--time", "90s"]
+    assert SharedBudget(90.9, "seconds").options(90.9) == ["--time", "90s"]
     assert [planned_rounds(75, 25), planned_rounds(95, 5), planned_rounds(90, 9)] == [1, 3, 2]
     assert [number_of_teachers(100, used) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
     assert [weight_of_pairs(100, synthetic) for synthetic in (50, 500)] == [1.0, 2.5]

@@ -16,8 +16,7 @@ from mtcli.config.schema import ModelConfig, TrainConfig
 from mtcli.corpus.batching import Batch
 from mtcli.model import loss as loss_module
 from mtcli.model.fast.cpu_kernels import HAS_ONEDNN
-from mtcli.model.fast.logit_gradient import reference_logit_gradient_
-from mtcli.model.fast.loss_products import LossProducts, OneDnnProducts
+from mtcli.model.fast.logit_gradient import LossProducts, OneDnnProducts, reference_logit_gradient_
 from mtcli.model.loss import projected_loss, reference_loss
 from mtcli.model.precision import uses_bf16
 from mtcli.model.transformer import Transformer

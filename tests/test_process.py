@@ -30,14 +30,6 @@ def test_a_width_that_a_terminal_has_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert os.environ["COLUMNS"] == "40"
 
 
-@pytest.mark.parametrize("number", ["9" * 5000, "٣", "²", "-1", ""])
-def test_completion_of_a_word_with_no_number_is_refused(number: str, tmp_path: Path) -> None:
-    env = {"_MTCLI_COMPLETE": "complete_bash", "COMP_WORDS": "mtcli tr", "COMP_CWORD": number}
-    done = run(cwd=tmp_path, env=env)
-    assert done.code == 2
-    assert "COMP_CWORD" in done.last
-
-
 @pytest.mark.parametrize("value", ["9" * 5000, "²", "0", "x"])
 def test_threads_are_counted_where_the_variable_does_not_say(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

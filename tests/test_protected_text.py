@@ -23,7 +23,7 @@ from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
-from mtcli.text import placeholders
+from mtcli.text import invented_symbols, placeholders
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
 from mtcli.translate import loading, streams
@@ -57,14 +57,20 @@ NUMBERS = [
     "2.0.0-rc.1+build.5f8", "54Mbit/s", "1.2.3", "6.02e23", "08:00:15.250 UTC+05:30",
     "½", "-5", "12,345.6 km", "-5 °C", "20-30%", "US$5", "EUR 20", "£1,000.50", "10 000 €", "16:9", "007",
 ]  # fmt: skip
-PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS]
+SYMBOLS = [
+    "😀", "😀👍", "👍🏽", "🇩🇪", "👨‍👩‍👧", "1️⃣", "❤️", "★", "→", "⇒", "™", "①", "†", "•", "¯\\_(ツ)_/¯",
+    ":-)", ":)", ":D", ";-P", ":'(", "<3", "</3", "^^", "-_-", "(^_^)", "xD", "8-)", "->", "=>", "____",
+]  # fmt: skip
+PROTECTED = [*PLACEHOLDERS, *ADDRESSES, *NUMBERS, *SYMBOLS[2:14], "@ana.bob", "#sunset", "spiegel.de", "co.de/x"]
 
 SIGNS = [*"\"'%$&{}<>@/\\_-.,:;#()[]~*+|=^!?`", " ", "\n", "a", "A", "1", "é", "²", "年", "👍", "\u200d", "\ufe0f"]
 
 FREE = [
     "3.14159", "1,234", "1.234.567", "12", "1980s", "21st", "and/or", "he/she", "input/output", "World War II", "Ph.D.",
     "U.S.A.", "wait...what", "data: one", "yes/no/maybe", "the end.Next one", "20th-century", "5-year-old", "MP3",
-    "C++", "10 000 people", "`foo' or `bar'", "``one'' or ``two''", "5 %m", "rock’n’roll", "a: b", "[x]", "3 < 5 > 2",
+    "C++", "C#", "R&B", "Note: (a)", "he said: D", "the ratio (a:b)", "§ 5 BGB", "№ 5", "n° 5", "s/he", "(c)", "a=b",
+    "x=3", "- a", "col·lecció", "Vitamin D: good", "yes : no", "xdrive", "casa.es", "wait ...", "I -- you", "5 - 3 = 2",
+    "10 000 people", "`foo' or `bar'", "``one'' or ``two''", "5 %m", "rock’n’roll", "a: b", "[x]", "3 < 5 > 2",
 ]  # fmt: skip
 
 
@@ -95,6 +101,55 @@ def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.Mo
 def test_protected_text_is_found_as_a_whole(text: str) -> None:
     for line in (f"See {text} now.", f"{text} (see", f"{text}, he said", f"({text})", f"Look: “{text}”."):
         assert [line[start:end] for start, end in find_protected(line)] == [text]
+
+
+@pytest.mark.parametrize("text", SYMBOLS)
+def test_the_model_is_not_given_symbols(text: str) -> None:
+    """What no training text had would harm the translation of the words around it."""
+    given = []
+
+    def rule(line: str) -> str:
+        given.append(line)
+        return line.upper()
+
+    translator = ByRule(rule)
+    translator.aligns = False
+    lines = [f"one {text} two three", f"{text} one two", f"one two {text}"]
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True)
+    assert [each.text for each in found] == [f"ONE {text} TWO THREE", f"{text} ONE TWO", f"ONE TWO {text}"]
+    assert sorted(given) == ["one two", "one two", "one two three"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("one (😀) two", "ONE (😀) TWO"),
+        ("one (👍👍)", "ONE (👍👍)"),
+        ("one™ two® three", "ONE™ TWO® THREE"),
+        ("one😀 two", "ONE😀 TWO"),
+        ("* one * two", "* ONE * TWO"),
+        ("one | two", "ONE | TWO"),
+        ("★ ★ one ★", "★ ★ ONE ★"),
+    ],
+)
+def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> None:
+    translator = capitals()
+    translator.aligns = False
+    (found,) = BySentence(translator, "en", "de").translate([line], OPTIONS, warn=False, quiet=True)
+    assert found.text == expected
+    assert all(symbol not in "".join(translator.lines) for symbol in "😀👍™®*|★()")
+
+
+def test_nearly_every_invented_symbol_is_protected() -> None:
+    """The others are words of letters and digits, such as `5A`, or ambiguous."""
+    rng = random.Random(1)
+    symbols = [invented_symbols.symbol(("en", "de"), rng) for _ in range(1000)]
+    lines = [f"one {symbol} two" for symbol in symbols]
+    translator = ByRule(lambda line: "eins")
+    translator.aligns = False
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True)
+    lost = [symbol for symbol, each in zip(symbols, found, strict=True) if symbol not in each.text]
+    assert len(lost) <= 15, lost
 
 
 @pytest.mark.parametrize("text", FREE)
@@ -141,6 +196,7 @@ def test_sentences_end_without_a_space_in_scripts_that_have_none() -> None:
 
 FRAGMENTS = [
     *" .:;-()%_!?1é—’\"«…·²×ßЯω\u037e\u00a0\u0483\t\n。漢😀[{&/", "a", "B", " --all", "f()", "github.com", "$x",
+    *"=xD8^>~*|#O3B★→•", "http", "://", " (",
 ]  # fmt: skip
 
 
@@ -396,6 +452,24 @@ def test_a_number_that_the_model_moves_stays_where_it_puts_it(caplog: pytest.Log
 
 
 # ---- all entrances ----
+
+
+def test_a_warning_names_lines_with_a_sentence_of_unusual_length(caplog: pytest.LogCaptureFixture) -> None:
+    """Several sentences on a line are none, and a sentence that is divided has a warning of its own."""
+    translator = capitals()
+    number = len(translator.tokenizer.encode_src(["one two three four"])[0])
+    translator.usual_src = number
+    translator.longest_src = 3 * number
+    lines = ["one two three four", "One two. One two. One two.", "one two three four five six.", "one two " * 20]
+    with caplog.at_level(logging.WARNING, "mtcli"):
+        list(BySentence(translator, "en", "de").translate(lines, OPTIONS, quiet=True))
+        translate_bytes("\n\n".join(lines).encode(), ReadOptions("a.txt", "en", "de"), translator, OPTIONS, quiet=True)
+    told = f"has a sentence longer than nearly all training sources ({number} tokens): the translation may be poor"
+    assert [m for m in caplog.messages if "nearly all" in m] == [
+        f"line 3: {told}",
+        f"1 paragraph with a sentence {told.removeprefix('has a sentence ')} (one two three four five six. …)",
+    ]
+
 
 TEXTS = [
     "12/25/2024", "3.14159", "Hello world. How are you?", "Open 10:00–22:00 daily. Closed on 12/25/2024.",

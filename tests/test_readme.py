@@ -209,11 +209,11 @@ def ask(line: str, port: str) -> str:
     return connection.getresponse().read().decode()
 
 
-# ---- the other commands, with the same model; those that train, import or serve are parsed above ----
+# ---- the other commands, with the same model; those that train, import, serve or need others are only parsed ----
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --to huggingface|.*opus-mt", line)
+    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
     or line == "mtcli --version"
 )  # fmt: skip
 
@@ -224,8 +224,12 @@ DOCUMENTS = {
     "page.html": "<html><body><p>red tree.</p></body></html>\n",
     "products.csv": "title,description\nred tree.,blue house.\n",
     "terms.tsv": "tree\teert\n",
+    "memory.tsv": "red tree.\teert der.\n",
+    "corrections.tsv": "source\ttranslation\tdate\tnote\nred tree.\teert der.\t2026-11-25\t\n",
+    "old.tmx": '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>house</seg></tuv>'
+    '<tuv xml:lang="es"><seg>esuoh</seg></tuv></tu></body></tmx>',
 }
-"""The documents and the terms that the README names, each with a sentence of the toy pairs."""
+"""The documents, the terms and the memories that the README names, each with a sentence of the toy pairs."""
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,9 @@ def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
     assert "max_steps = 120" in text
     assert '- "en"\n- "xx"\n' in card
     assert card.count("to be filled in") == 2
+    usual = model_file.load_model(finished)[1].usual_src
+    for shown in (text, card):
+        assert f"99% at most {usual} tokens (about " in shown
 
 
 def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -25,7 +26,7 @@ from helpers.harness import Child, start
 from helpers.processes import HANGS
 from helpers.servers import OPTIONS, Gated, Site, is_closed, started, until
 from helpers.slow_server import ALLOWED, serve_endlessly, wait_for_permission
-from helpers.toy import PAIRS, save_toy, toy
+from helpers.toy import PAIRS, disturbed, save_toy, toy
 from libretranslatepy import LibreTranslateAPI
 from typer.testing import CliRunner
 
@@ -35,7 +36,7 @@ from mtcli.cli.serve import serve
 from mtcli.errors import DataError, UsageError
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
-from mtcli.serve.models import ServedModel
+from mtcli.serve.models import ServedModel, through_pivots
 from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
@@ -67,6 +68,15 @@ def running(translator: Translator, limits: RequestLimits | None = None, api_key
 def site() -> Iterator[Site]:
     with running(toy(), RequestLimits(body=20_000, lines=100, tokens=60)) as found:
         yield found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_script_of_the_page_is_valid(tmp_path: Path) -> None:
+    html, _ = render([PageData("en", "es")])
+    script = tmp_path / "page.js"
+    script.write_text(html.partition("<script>")[2].partition("</script>")[0], encoding="utf-8")
+    checked = subprocess.run(["node", "--check", script], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 # ---- the LibreTranslate API ----
@@ -882,3 +892,26 @@ def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "fastapi", None)
     with pytest.raises(UsageError, match="fastapi is not installed; `pip install fastapi uvicorn h11 "):
         serve(model=[tmp_path])
+
+
+def test_two_models_translate_through_a_third_language() -> None:
+    second = disturbed(toy(), 2)
+    own = [served(toy()), served(second, "es", "fr")]
+    (between,) = toy().translate(["one red dog."], OPTIONS)
+    (expected,) = second.translate([between.text], OPTIONS)
+    (through,) = through_pivots(own)
+    assert (through.languages, through.shown.score) == (("en", "fr"), "through es")
+    with started(create_app([*own, through])) as site:
+        fields = {"q": "one red dog.", "source": "en"}
+        status, answer = site.json("/translate", **fields, target="fr")[:2]
+        assert (status, answer["translatedText"]) == (200, expected.text)
+        assert site.json("/translate", **fields, target="es")[1]["translatedText"] == between.text
+        status, answer = site.json("/translate", **fields, target="fr", terms="one\tun")[:2]
+        assert status == 400
+        assert "not through a third language" in answer["error"]
+
+
+def test_no_model_is_replaced_by_two_others() -> None:
+    pairs = [("en", "es"), ("es", "fr"), ("es", "en"), ("en", "fr"), ("fr", "de"), ("es", "de")]
+    found = through_pivots([served(toy(), *pair) for pair in pairs])
+    assert [(each.languages, each.shown.score) for each in found] == [(("en", "de"), "through es")]

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,19 +17,27 @@ from helpers.searches import CLOSE, all_translations, build, draw_sources, ids_o
 from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
 
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.build import build_data, read_training_pairs
-from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.corpus.overlap import count_trained_on
+from mtcli.corpus.cache.build import TERMS_FILE, build_data
+from mtcli.corpus.cache.info import read_data_info, write_data_info
+from mtcli.corpus.cache.prepare import prepare, reopen
+from mtcli.corpus.variants import Variants
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.search.length import length_penalty
-from mtcli.search.required import RequiredPhrases, State, WordParts, required_search
+from mtcli.search.required import PhraseState, RequiredPhrases, WordParts, required_search
 from mtcli.search.step import Hypothesis
 from mtcli.storage.model_file import load_model, model_bytes, parameters
 from mtcli.terms import term_phrases
-from mtcli.terms.annotation import MIN_FREQUENT, NUM_TOKENS, TermAnnotator, TermInventor, translations
+from mtcli.terms.annotation import (
+    MIN_FREQUENT,
+    NUM_TOKENS,
+    TermAnnotator,
+    TermInventor,
+    translations,
+    without_annotations,
+)
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.terms.terms import Terms, read_terms, uses
 from mtcli.text.special_tokens import BOS, EOS
@@ -129,8 +139,8 @@ def test_a_phrase_within_a_longer_word_is_not_met() -> None:
     words = WordParts(begins=np.array([False] * 4 + [True] * 2), ends=np.ones(6, dtype=bool))
     phrases = RequiredPhrases([((3,), (3, 5)), ((3, 4),)], words)
 
-    def after(*tokens: int) -> State:
-        state = State()
+    def after(*tokens: int) -> PhraseState:
+        state = PhraseState()
         for token in tokens:
             state = phrases.after(state, token)
         return state
@@ -272,7 +282,7 @@ def test_batch_mates_change_nothing_and_every_translation_contains_its_phrases()
             (alone,) = required_search(model, pad([source]), limits(1, 6, **options), [phrases], beam_size=W, alpha=0.6)
             assert alone[0].ids == hypotheses[0].ids
             for hypothesis in hypotheses:
-                state = State()
+                state = PhraseState()
                 for token in hypothesis.ids:
                     state = phrases.after(state, token)
                 assert state.met == phrases.all_met
@@ -447,15 +457,15 @@ def test_a_tag_is_no_part_of_the_terms() -> None:
     term = "[<term>]▁dog[<translation>]▁gato[</term>]"
     assert marked(tokenizer, annotated) == f"[<bt>]{term}▁sees."
     assert marked(tokenizer, literal).startswith(f"{term}▁<"), "only at the start of a line is it a tag"
-    annotator = TermAnnotator({"bt": {"bt": 0.9}, "dog": {"gato": 0.9}}, seed=1)
+    annotator = TermAnnotator({"bt": {"bt": 0.9}, "dog": {"gato": 0.9}})
     assert annotator.terms(("<bt> dog", "gato bt")) == [Annotation(5, 8, "gato")]
     tagged = [(f"<bt> the {src}", f"el {tgt} x{number}") for number, (src, tgt) in enumerate(WORDS.items())]
-    assert "bt" not in TermAnnotator.learn(tagged, seed=1).partners
+    assert "bt" not in TermAnnotator.learn(tagged).partners
 
 
 def test_terms_of_training_pairs_translate_each_other() -> None:
     partners = {src: {tgt: 0.9} for src, tgt in WORDS.items()} | {"the": {"el": 0.5}}
-    annotator = TermAnnotator(partners, seed=1)
+    annotator = TermAnnotator(partners)
     pair = ("The red dog, a cat, a cat.", "El perro rojo, un gato, un gato.")
     words = [(pair[0][term.start : term.end], term.target) for term in annotator.terms(pair)]
     assert words == [("The", "El"), ("red", "rojo"), ("dog", "perro")], "which cat is which is unknown"
@@ -464,19 +474,19 @@ def test_terms_of_training_pairs_translate_each_other() -> None:
 
 def test_associations_are_learnt_from_pairs() -> None:
     sample = [(f"the {a} {b}", f"el {WORDS[a]} {WORDS[b]}") for a in WORDS for b in WORDS if a != b]
-    partners = TermAnnotator.learn(sample, seed=1).partners
+    partners = TermAnnotator.learn(sample).partners
     assert {src: max(found, key=found.__getitem__) for src, found in partners.items()} == WORDS
     long_line = " ".join(map(str, range(300)))
-    assert TermAnnotator.learn([*sample, (long_line, long_line)], seed=1).partners.keys() == partners.keys()
+    assert TermAnnotator.learn([*sample, (long_line, long_line)]).partners.keys() == partners.keys()
 
 
 def test_frequent_words_of_either_side_are_no_terms() -> None:
     with_both = [(f"red {number}", f"rojo x{number}") for number in range(MIN_FREQUENT)]
-    assert TermAnnotator.learn(with_both, seed=1).partners["red"]["rojo"] == 1.0
+    assert TermAnnotator.learn(with_both).partners["red"]["rojo"] == 1.0
     frequent_target = [*with_both, *[(f"blue{number}", "rojo") for number in range(MIN_FREQUENT)]]
-    assert "red" not in TermAnnotator.learn(frequent_target, seed=1).partners
+    assert "red" not in TermAnnotator.learn(frequent_target).partners
     frequent_source = [*with_both, *[("red", f"azul{number}") for number in range(MIN_FREQUENT)]]
-    assert "red" not in TermAnnotator.learn(frequent_source, seed=1).partners
+    assert "red" not in TermAnnotator.learn(frequent_source).partners
 
 
 def test_invented_translations_are_the_same_on_both_sides() -> None:
@@ -484,9 +494,9 @@ def test_invented_translations_are_the_same_on_both_sides() -> None:
     annotations = [Annotation(4, 7, "perro"), Annotation(8, 13, "gato rojo")]
     (src,) = tokenizer.encode_annotated(["one dog a cat."], [annotations])
     (tgt,) = tokenizer.encode_tgt(["un gato rojo y perro"])
-    inventor = TermInventor(tokenizer, seed=1, share=1)
-    new_src, new_tgt = inventor.replaced(src, tgt)
-    assert (new_src, new_tgt) == inventor.replaced(src, tgt), "the choice depends on the pair and the seed only"
+    inventor = TermInventor(tokenizer, share=1)
+    new_src, new_tgt = inventor.replaced(src, tgt, Random(1))
+    assert (new_src, new_tgt) == inventor.replaced(src, tgt, Random(1)), "the choice depends on the random numbers only"
     dog, cat = [new_src[start:end] for start, end in translations(new_src)]
     start, middle = tokenizer.encode_tgt(["un", "y"])
     assert new_tgt == [*start, *cat, *middle, *dog]
@@ -507,11 +517,11 @@ def without_translations(src: list[int]) -> list[int]:
 
 def test_a_translation_at_an_uncertain_place_is_kept() -> None:
     tokenizer = toy().tokenizer
-    inventor = TermInventor(tokenizer, seed=1, share=1)
+    inventor = TermInventor(tokenizer, share=1)
     (src,) = tokenizer.encode_annotated(["dog a cat"], [[Annotation(0, 3, "perro"), Annotation(6, 9, "gato")]])
     for target, number_kept in (("perro y perro", 2), ("perro y gato y gato", 1), ("perro y gato", 0)):
         (tgt,) = tokenizer.encode_tgt([target])
-        new_src, new_tgt = inventor.replaced(src, tgt)
+        new_src, new_tgt = inventor.replaced(src, tgt, Random(1))
         remaining = [new_src[start:end] for start, end in translations(new_src)]
         kept = [tokens for tokens in remaining if tokens in tokenizer.encode_tgt(["perro", "gato"])]
         assert len(kept) == number_kept
@@ -527,40 +537,73 @@ def prepared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[t
     (folder / "few.tsv").write_text("a\tb\n")
     data = {"train": [f"{folder}/pairs.tsv"], "valid": f"{folder}/few.tsv", "test": f"{folder}/few.tsv", "terms": True}
     config = Config.model_validate({"data": data, "tokenizer": {"vocab_size": 320}})
-    assert list(read_training_pairs(config)) == pairs
     (folder / "run" / "data").mkdir(parents=True)
     build_data(config, folder / "run", None, None)
     return folder / "run", pairs
 
 
-def test_half_of_the_training_sources_have_annotations(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:
+def test_each_epoch_annotates_other_pairs_and_has_all_of_them_as_they_are(
+    prepared_run: tuple[Path, list[tuple[str, str]]],
+) -> None:
     run, pairs = prepared_run
-    tokenizer = Tokenizer.load(run / "tokenizer.json")
-    rows = EncodedPairs(run / "data" / "train.arrow")
-    plain = tokenizer.encode_src([src for src, _ in pairs])
-    targets = tokenizer.encode_tgt([tgt for _, tgt in pairs])
-    num_annotated = 0
+    data = reopen(run)
+    plain = data.tokenizer.encode_src([src for src, _ in pairs])
+    targets = data.tokenizer.encode_tgt([tgt for _, tgt in pairs])
+    assert [data.train[row][0].tolist() for row in range(len(pairs))] == plain
+    variants = Variants(data.tokenizer, ("en", "xx"), 256, seed=1, shares={}, annotator=data.terms)
+    rows = np.arange(len(pairs))
+    drawn = [variants.draw(data.train, rows, (1, epoch)) for epoch in (0, 0, 1)]
+    assert [d.src[0].tolist() for d in drawn[:2]] == [drawn[0].src[0].tolist()] * 2
+    assert drawn[0].origins.tolist() != drawn[2].origins.tolist()
     num_invented = 0
-    for row, ids in enumerate(plain):
-        src, tgt = rows[row]
-        if src.tolist() == ids:
-            assert tgt.tolist() == targets[row]
-            continue
-        num_invented += tgt.tolist() != targets[row]
-        num_annotated += 1
-        start, middle, end = (src.tolist().index(marker_id(name)) for name in ("<term>", "<translation>", "</term>"))
+    sides = [np.split(ids, lengths.cumsum())[:-1] for ids, lengths in (drawn[0].src, drawn[0].tgt)]
+    for origin, src, tgt in zip(drawn[0].origins, *(map(np.ndarray.tolist, side) for side in sides), strict=True):
+        start, middle, end = (src.index(marker_id(name)) for name in ("<term>", "<translation>", "</term>"))
         assert start < middle < end
-        translation = src[middle + 1 : end].tolist()
-        assert contains(tgt.tolist(), translation), "the target has the translation of the term"
-    assert 0.3 * len(pairs) < num_annotated < 0.6 * len(pairs)
+        assert contains(tgt, src[middle + 1 : end]), "the target has the translation of the term"
+        num_invented += tgt != targets[origin]
+    num_annotated = len(drawn[0].origins)
+    assert 0.15 * len(pairs) < num_annotated < 0.35 * len(pairs)
     assert 0.3 * num_annotated < num_invented < 0.7 * num_annotated
 
 
-def test_sources_with_annotations_count_as_trained_on(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:
+def test_associations_are_kept_as_they_are(prepared_run: tuple[Path, list[tuple[str, str]]]) -> None:
     run, pairs = prepared_run
-    rows = EncodedPairs(run / "data" / "train.arrow")
-    tokenizer = Tokenizer.load(run / "tokenizer.json")
-    assert count_trained_on(rows, tokenizer, [*(src for src, _ in pairs[::5]), "new"]) == len(pairs[::5])
+    found = reopen(run).terms
+    assert found is not None
+    assert found.partners
+    assert found.partners == TermAnnotator.learn(pairs).partners
+    (run / TERMS_FILE).write_bytes(b"{}x")
+    with pytest.raises(DataError, match="cannot be read"):
+        reopen(run)
+    (run / TERMS_FILE).write_bytes(found.to_json())
+
+
+def test_a_run_of_an_older_version_keeps_the_terms_that_it_was_prepared_with(
+    prepared_run: tuple[Path, list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    """Its pairs are annotated already, and it has no associations."""
+    run, _ = prepared_run
+    shutil.copytree(run, tmp_path / "run")
+    path = tmp_path / "run" / "data" / "info.json"
+    info = read_data_info(path)
+    del info["files"][TERMS_FILE]
+    write_data_info(path, info)
+    (tmp_path / "run" / TERMS_FILE).unlink()
+    config = Config.model_validate(info["settings"])
+    data = prepare(config, tmp_path / "run")
+    assert data.terms is None
+    assert read_data_info(path) == info, "it was not built again"
+
+
+def test_pairs_that_an_older_version_annotated_count_as_trained_on(tmp_path: Path) -> None:
+    """It wrote the translations of terms into the pairs of the run."""
+    tokenizer = toy().tokenizer
+    annotated = tokenizer.encode_annotated(["one dog sees."], [[Annotation(4, 7, "perro")]])[0]
+    values = np.array(annotated, dtype=np.int32)
+    ids, offsets = without_annotations(values, np.array([0, len(values)], dtype=np.int32))
+    assert ids.tolist() == tokenizer.encode_src(["one dog sees."])[0]
+    assert offsets.tolist() == [0, len(ids)]
 
 
 def test_terms_need_one_vocabulary(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.errors import InterruptedTrainingError
 from mtcli.evaluation import metrics
+from mtcli.evaluation.confidence import TooFewError, num_calibration_lines
 from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
 from mtcli.storage.state import COMPARABLE_PAIRS
@@ -162,7 +163,17 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def negative_log_likelihood(translator: Slow, pairs: list[Any], *_: object) -> tuple[float, int]:
         return translator.world.loss(translator.step) * len(pairs), len(pairs)
 
+    def calibrate(run: Path, pairs: list[Any], device: str, seconds_left: Callable[[], float]) -> None:
+        session, world = begun[-1]
+        cost = world.validation / PAIRS * session.budget.final_work.beam_cost
+        for _ in range(num_calibration_lines(len(pairs)) // FIRST_PART):
+            if FIRST_PART * cost < seconds_left():
+                world.work(FIRST_PART * cost)
+        session.count_time()
+        raise TooFewError
+
     monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(trainer_module, "update_confidence", calibrate)
     monkeypatch.setattr(Evaluator, "backend_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
     monkeypatch.setattr(validation, "Translator", lambda backend: backend)
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))

@@ -82,15 +82,26 @@ def test_missing_validation_pairs_are_reported_once(
     assert messages == ["no validation pairs: the last checkpoint becomes the model"]
 
 
-@pytest.mark.parametrize(("source", "pairs", "warned"), [("a.tsv", 60, 1), ("a.tsv", 5000, 0), (None, 60, 0)])
-def test_far_too_few_training_pairs(
-    logged: pytest.LogCaptureFixture, source: str | None, pairs: int, warned: int
+@pytest.mark.parametrize(
+    ("source", "pairs", "level", "beginning"),
+    [
+        ("a.tsv", 60, "WARNING", "60 training pairs: far too few for a usable translator"),
+        ("a.tsv", 5000, "INFO", "5,000 training pairs: few for everyday sentences"),
+        ("a.tsv", 30_000, None, ""),
+        (None, 60, None, ""),
+    ],
+)
+def test_what_helps_with_few_training_pairs(
+    caplog: pytest.LogCaptureFixture, source: str | None, pairs: int, level: str | None, beginning: str
 ) -> None:
     given = {"data.train": [source], "data.src": "en", "data.tgt": "es"} if source else {}
-    warn_of_few_pairs(build(None, given, []), pairs)
-    assert len(logged.messages) == warned
-    if warned:
-        assert logged.messages[0].startswith("60 training pairs: far too few for a usable translator")
+    with caplog.at_level("INFO"):
+        warn_of_few_pairs(build(None, given, []), pairs)
+    assert [record.levelname for record in caplog.records] == ([level] if level else [])
+    for message in caplog.messages:
+        assert message.startswith(beginning)
+        assert "--init" in message
+        assert "docs/small-languages.md" in message
 
 
 def test_a_training_that_ends_within_its_warmup_is_reported_before_its_first_step(

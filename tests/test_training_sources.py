@@ -11,7 +11,7 @@ from mtcli.corpus.cache import encoded_pairs
 from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
-from mtcli.recipes.augment.output import PairOutput, write_pairs
+from mtcli.recipes.augment_output import PairOutput, write_pairs
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG

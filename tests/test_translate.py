@@ -36,7 +36,7 @@ from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Source, shortened_line
+from mtcli.translate.windows import SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -144,7 +144,7 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
 
 def batches_of(translator: Translator, ids: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the numbers of the lines in each batch of a beam search."""
-    sources = [Source(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
+    sources = [SourceLine(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
     batches = translator._search_with(BEAM).batches(sources)
     return [[source.number for source in batch] for batch in batches]
 
@@ -189,7 +189,7 @@ class Scripted(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> Any:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> Any:
         self.beams.append(options.beam_size)
         return [self.hypotheses[: options.n_best if options.sample else options.beam_size]] * len(sources)
 
@@ -309,8 +309,8 @@ def test_a_long_line_causes_a_warning_and_is_read_whole(
     assert max(seen) == tokens + 1  # </s>
     assert len(found) == 4
     assert found[3].source == long
-    longest = translator.longest_src
-    told = f"line 4: more tokens than any source in training ({longest}): the translation may be poor"
+    usual = translator.usual_src
+    told = f"line 4: longer than nearly all training sources ({usual} tokens): the translation may be poor"
     assert [r.getMessage() for r in caplog.records] == [told]
     caplog.clear()
     list(translator.translate([long], GREEDY, warn=False))
@@ -322,10 +322,10 @@ def test_a_warning_names_the_first_lines_and_counts_the_others(
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW", 7)
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 5)
-    monkeypatch.setattr(translator, "longest_src", 1)
+    monkeypatch.setattr(translator, "usual_src", 1)
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(translator.translate(["moon red house"] * 9, replace(GREEDY, max_length=1)))
-    found = [m.partition(":")[0] for m in caplog.messages if "tokens than any" in m]
+    found = [m.partition(":")[0] for m in caplog.messages if "longer than nearly all" in m]
     assert found == ["lines 1, 2, 3, 4, 5 and 2 more", "lines 8, 9"]
 
 
@@ -335,7 +335,7 @@ def test_every_shortened_line_is_named(
     monkeypatch.setattr(line_warnings, "MAX_LINES_NAMED", 1)
     monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 20)
     monkeypatch.setattr(line_warnings, "MAX_LINE_TOKENS", 20)
-    monkeypatch.setattr(translator, "longest_src", 2)
+    monkeypatch.setattr(translator, "usual_src", 2)
     long = "moon red house " * 10
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(
@@ -641,7 +641,7 @@ class Looping(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> Any:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> Any:
         self.searches.append(options)
         size = max(size for size in self.by_ngram if size in (0, options.no_repeat_ngram))
         found = scripted(*self.by_ngram[size])

@@ -15,7 +15,7 @@ from mtcli.corpus import batching, variants
 from mtcli.corpus.batching import BatchPlan, PairSource, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.corpus.cache.info import read_data_info, write_data_info
-from mtcli.corpus.variants import Variants, with_capitals
+from mtcli.corpus.variants import SourceLengths, Variants, with_capitals
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
@@ -119,6 +119,21 @@ def test_rows_come_in_the_order_in_which_they_are_asked_for(cache: EncodedPairs,
 def test_no_variant_is_longer_than_the_limit(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
     block = plan_of(cache, tokenizer, max_length=20).block(0, 0)
     assert max(max(map(len, pair)) for pair in rows_of(block.pairs, list(range(len(cache), len(block.rows))))) <= 20
+
+
+def test_the_usual_length_of_a_source_counts_joined_pairs(tokenizer: Tokenizer, cache: EncodedPairs) -> None:
+    lengths = np.sort([len(cache[row][0]) for row in range(len(cache))])
+    alone = SourceLengths.of(cache, tokenizer, joins=False, max_length=256)
+    assert alone.median == lengths[len(lengths) // 2]
+    assert (lengths <= alone.usual).mean() >= 0.99 > (lengths < alone.usual).mean()
+    assert alone.longest == cache.longest_src
+    words = sum(len(src.removeprefix(BACK_TRANSLATION_TAG).split()) for src, _ in PAIRS)
+    assert (alone.unit, alone.tokens_per_unit) == ("words", pytest.approx(lengths.sum() / words, rel=0.05))
+    with_joined = SourceLengths.of(cache, tokenizer, joins=True, max_length=256)
+    assert alone.usual < with_joined.usual <= 4 * alone.longest
+    limited = SourceLengths.of(cache, tokenizer, joins=True, max_length=alone.longest)
+    assert limited.usual <= alone.longest
+    assert SourceLengths.of(cache, tokenizer, joins=True, max_length=256) == with_joined
 
 
 def test_a_run_of_version_02_is_resumed_without_variants(

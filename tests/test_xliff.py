@@ -1,12 +1,14 @@
+import re
 from dataclasses import replace
 
 import pytest
 from helpers.documents import capitals
-from helpers.formats import OPTIONS, shouted, shown
+from helpers.formats import OPTIONS, shout, shouted, shown
 from helpers.sample_documents import TMX, XLIFF1, XLIFF2
 
 from mtcli.documents.formats import tmx, xliff
-from mtcli.documents.formats.format import Reader
+from mtcli.documents.formats.format import RatedDocument, Reader
+from mtcli.documents.formats.registry import read_document
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
@@ -48,6 +50,43 @@ def test_targets_are_added_to_xliff_2() -> None:
     )
     assert "<target>kept</target>" in found
     assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
+
+
+def rated(content: str) -> str:
+    """Return a file with its segments in upper case and a confidence of 10, 20, … each, as `translate` writes it."""
+    document = read_document(content.encode(), OPTIONS_XLIFF)
+    assert isinstance(document, RatedDocument)
+    assert document.has_place_for_confidence
+    document.rate([10.0 * number + 0.4 for number in range(1, len(document.segments) + 1)])
+    assert document.write(document.segments) == content.encode()
+    return document.write([shout(segment) for segment in document.segments]).decode()
+
+
+def test_the_confidence_is_the_match_quality_of_a_suggestion_in_xliff_1(caplog: pytest.LogCaptureFixture) -> None:
+    found = rated(XLIFF1)
+    first = '<target>GRÖSSE &amp; <g id="1">CO</g> <x id="2"/></target>'
+    assert f'</target>\n      <alt-trans match-quality="10%" origin="mtcli">{first}</alt-trans>\n' in found
+    assert '>REDO</target><alt-trans match-quality="20%" origin="mtcli"><target>REDO</target></alt-trans>' in found
+    without = re.sub(r"\s*<alt-trans.*?</alt-trans>", "", found, flags=re.DOTALL)
+    assert without == shouted(xliff.read, XLIFF1)
+    assert not caplog.text  # the structure is that of the source
+    assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
+
+
+def test_the_confidence_is_a_marker_in_xliff_2(caplog: pytest.LogCaptureFixture) -> None:
+    found = rated(XLIFF2)
+    marker = 'id="mtcli-1" type="its:generic" xmlns:its="http://www.w3.org/2005/11/its" its:mtConfidence="0.10"'
+    assert f'<target><mrk {marker} its:annotatorsRef="mt-confidence|mtcli">A <pc id="1">B</pc>' in found
+    assert "D</mrk></target>" in found
+    assert not caplog.text
+    assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
+
+
+def test_suggestions_have_the_prefix_of_the_file() -> None:
+    content = """<x:xliff version="1.2" xmlns:x="urn:oasis:names:tc:xliff:document:1.2"><x:file source-language="en">
+<x:body><x:trans-unit id="1"><x:source>a</x:source></x:trans-unit></x:body></x:file></x:xliff>"""
+    suggestion = '<x:alt-trans match-quality="10%" origin="mtcli"><x:target>A</x:target></x:alt-trans>'
+    assert f">A</x:target>{suggestion}</x:trans-unit>" in rated(content)
 
 
 def test_inline_elements_are_tags() -> None:

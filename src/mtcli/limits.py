@@ -63,6 +63,7 @@ LENGTH = Range(1, 10_000)
 """Tokens of a translation, or of a line that the server accepts."""
 TEMPERATURE = Range(0.01, 100)
 TOP_K = Range(0, VOCABULARY.max)
+PERCENT = Range(1, 100)
 
 # Checks of sentence pairs.
 CHARACTERS = Range(1, 1_000_000_000)

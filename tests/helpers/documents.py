@@ -17,7 +17,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 READ = ReadOptions("in.txt", "en", "de")
 
@@ -37,7 +37,7 @@ class Rule(Backend):
     def max_batch_tokens(self, options: Options) -> int:
         return 1000
 
-    def search(self, sources: Sequence[Source], options: Options) -> Any:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> Any:
         return [[Candidate(self.rule(source.line), 0.0, 0.0)] for source in sources]
 
 
@@ -57,7 +57,9 @@ class ByRule(Translator):
 
 def identity(longest_src: int = 10_000) -> ByRule:
     """Return a translator that changes nothing."""
-    return ByRule(lambda line: line, longest_src)
+    translator = ByRule(lambda line: line, longest_src)
+    translator.aligns = False
+    return translator
 
 
 def capitals(longest_src: int = 10_000) -> ByRule:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from helpers.processes import HANGS
 from helpers.toy import toy
@@ -82,7 +82,7 @@ class Site:
 
 
 @contextmanager
-def started(app: FastAPI, seconds: float = 60.0) -> Iterator[Site]:
+def started(app: ASGIApp, seconds: float = 60.0) -> Iterator[Site]:
     listening = listen("127.0.0.1", 0)
     serving = server(app, seconds)
     thread = threading.Thread(target=serving.run, args=([listening],))

@@ -23,7 +23,7 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.recipes.augment.synthesis import Method, Models, Synthesis
+    from mtcli.recipes.augment import AugmentModels, Synthesis, SynthesisMethod
 
 EXAMPLES = (
     "mtcli augment --model runs/deen -i mono.de -o synthetic.tsv",
@@ -127,14 +127,14 @@ def augment(
     if beam_size is not None and method == "sample":
         raise UsageError("--beam-size: not with --method sample")
 
-    from mtcli.recipes.augment.output import PairOutput
-    from mtcli.recipes.augment.synthesis import Synthesis, augment
+    from mtcli.recipes.augment import Synthesis, augment
+    from mtcli.recipes.augment_output import PairOutput
     from mtcli.runtime.outputs import check_outputs
     from mtcli.translate.backends.exported import provenance
 
     check_monolingual({"--input": input_})
     folders = model or [LATEST]
-    synthesis = Synthesis(cast("Method", method), forward, tag, n_best, keep, 1 if seed is None else seed)
+    synthesis = Synthesis(cast("SynthesisMethod", method), forward, tag, n_best, keep, 1 if seed is None else seed)
     search = {"beam_size": beam_size, "top_k": top_k}
     given = {name: value for name, value in search.items() if value is not None}
     PairOutput(output, "", "").check()
@@ -150,7 +150,7 @@ def augment(
         note(line)
 
 
-def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "Models":
+def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "AugmentModels":
     """Load the models.
 
     Raises:
@@ -159,7 +159,7 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
     """
     from dataclasses import replace
 
-    from mtcli.recipes.augment.synthesis import Models
+    from mtcli.recipes.augment import AugmentModels
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.loading import load_ensemble
@@ -173,7 +173,7 @@ def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], 
                 f"--reverse {reverse}: translates {other[0]} → {other[1]}; this needs a model of "
                 f"{languages[1]} → {languages[0]}"
             )
-    return Models(translator, replace(options, **given), languages, scorer)
+    return AugmentModels(translator, replace(options, **given), languages, scorer)
 
 
 def _identity(

@@ -30,7 +30,6 @@ def main() -> None:
         try:
             show_log()
             process.check_current_folder()
-            process.check_completion()
             app(prog_name="mtcli")  # also for `python -m mtcli`
         finally:
             sys.stdout.flush()  # so that a full disk is reported below
@@ -78,7 +77,7 @@ def _fail(message: str, code: int, error: BaseException) -> NoReturn:
     if len(message) > MAX_MESSAGE:
         half = MAX_MESSAGE // 2
         message = f"{message[:half]} … {message[-half:]}"
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
 
     print(f"mtcli: {printable(message)}", file=sys.stderr)
     sys.exit(code)

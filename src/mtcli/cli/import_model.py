@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from mtcli.cli import panels
-from mtcli.cli.option_kinds import language_option, option, output_folder_option
+from mtcli.cli.option_kinds import language_option, option, output_folder_option, pairs_option
 from mtcli.cli.options import check_model
 from mtcli.cli.process import note
 
-EXAMPLES = ("mtcli import Helsinki-NLP/opus-mt-en-de", "mtcli import downloads/opus-mt-en-de -o runs/ende")
+EXAMPLES = (
+    "mtcli import Helsinki-NLP/opus-mt-en-de",
+    "mtcli import downloads/opus-mt-en-de -o runs/ende --calibrate dev.tsv",
+)
 
 TEXT = '"…"'
 """Stands for the text of a command that is shown."""
@@ -50,6 +53,14 @@ def import_model(
             show_default="as the model names it",
         ),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        pairs_option(
+            "--calibrate",
+            help="Sentence pairs that the model was not trained on: translations then have a confidence.",
+            show_default="none",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         output_folder_option("The folder to write.", show_default="runs/NAME"),
@@ -65,6 +76,12 @@ def import_model(
     check_folder(out)
     imported = import_model(source, out, src=src, tgt=tgt, revision=revision)
     note(f"wrote {out} ({imported.src} → {imported.tgt})")
+    if calibrate is not None:
+        from mtcli.evaluation.confidence import calibrate_import
+        from mtcli.runtime.wording import counted
+
+        confidence = calibrate_import(out, calibrate, imported.src, imported.tgt, imported.tags)
+        note(f"translations have a confidence, calibrated on {counted(confidence.pairs, 'pair')} of {calibrate}")
     target = []
     if imported.tags:
         tags = sorted(imported.tags)

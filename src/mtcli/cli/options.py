@@ -202,6 +202,16 @@ RerankOption = Annotated[
         show_default="none",
     ),
 ]
+PivotOption = Annotated[
+    Path | None,
+    model_option(
+        "--pivot",
+        metavar="DIR",
+        help="A second model, which translates the result further: with --model from Spanish to English and this one "
+        "from English to Nahuatl, Spanish is translated into Nahuatl.",
+        show_default="none",
+    ),
+]
 RerankWeightOption = Annotated[
     float | None,
     number(
@@ -233,6 +243,33 @@ TermsModeOption = Annotated[
         values=("auto", "soft", "hard"),
         help="With --terms: hard allows only translations with the terms; soft is as fast, for a model trained on it.",
         show_default="auto: hard; if the model was trained with terms, soft, then hard for the lines that lack one",
+    ),
+]
+NEAR_PERCENT = 85
+"""The default of `--memory-match`."""
+
+MemoryOption = Annotated[
+    list[Path] | None,
+    option(
+        "--memory",
+        panel=panels.SEARCH,
+        metavar="FILE",
+        parser=Path,
+        help="A translation memory, such as a .tsv, .tmx or .xliff file: sentences that it has are translated by it. "
+        "Repeat the option for several; of several translations of a sentence, the last one is used.",
+        show_default="none",
+    ),
+]
+MemoryMatchOption = Annotated[
+    int | None,
+    number(
+        "--memory-match",
+        panel=panels.SEARCH,
+        within=limits.PERCENT,
+        metavar="PERCENT",
+        help="With --memory: share of the words that an entry must have in common with a sentence to be offered beside "
+        "the translation; 100 offers none.",
+        show_default="85",
     ),
 ]
 TopKOption = Annotated[

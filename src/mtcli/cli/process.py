@@ -1,4 +1,4 @@
-"""Setup of a process before it runs a command: its folder, its standard streams, and requests for completion."""
+"""Setup of a process before it runs a command: its folder and its standard streams."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ MIN_WIDTH = 10
 """Columns below which no message can be read."""
 
 MAX_DIGITS = 4
-"""Digits of a number in the environment that counts columns or words."""
+"""Digits of a number in the environment that counts columns."""
 
 
 def ignore_unusable_widths() -> None:
@@ -49,20 +49,6 @@ def check_current_folder() -> None:
         raise UsageError("the current folder was deleted; change to another (cd) and run the command again") from None
 
 
-def check_completion() -> None:
-    """Refuse a request for completion that did not come from bash: typer would end with an error of Python.
-
-    Raises:
-        UsageError: Its variables are missing or wrong.
-    """
-    if os.environ.get("_MTCLI_COMPLETE") != "complete_bash":
-        return
-    number = os.environ.get("COMP_CWORD", "")
-    is_number = number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS
-    if "COMP_WORDS" not in os.environ or not is_number:
-        raise UsageError("COMP_WORDS and COMP_CWORD: bash sets them when it completes a command; do not set them")
-
-
 def open_streams() -> None:
     """Make standard output and standard error UTF-8 in every locale, and define how each of them fails.
 
@@ -78,7 +64,7 @@ def open_streams() -> None:
 
 def note(text: str) -> None:
     """Print a line for people on standard error. Control characters in it are escaped."""
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
 
     print(printable(text), file=sys.stderr)
 

@@ -2,14 +2,24 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from mtcli import limits
-from mtcli.cli import panels
-from mtcli.cli.option_kinds import decimal, number, option
-from mtcli.cli.options import LATEST, AutoEngineOption, DeviceOption, models_option
-from mtcli.cli.process import note_latest
+from mtcli.cli import completion, panels
+from mtcli.cli.input_files import must_exist
+from mtcli.cli.option_kinds import decimal, flag, number, option, output_file
+from mtcli.cli.options import (
+    LATEST,
+    NEAR_PERCENT,
+    AutoEngineOption,
+    DeviceOption,
+    MemoryMatchOption,
+    MemoryOption,
+    models_option,
+)
+from mtcli.cli.process import note, note_latest
 from mtcli.errors import UsageError
 
 EXAMPLES = (
@@ -21,6 +31,9 @@ EXAMPLES = (
 KEY_VARIABLE = "MTCLI_API_KEY"
 
 INSTALL = "pip install fastapi uvicorn h11 python-multipart sentencex"
+
+APIS = ("deepl", "get", "opus-cat")
+"""Those of `serve.other_apis`, which is imported later."""
 
 OPTIONAL_PACKAGES = ("fastapi", "uvicorn", "h11", "starlette", "python_multipart", "sentencex")
 
@@ -53,6 +66,35 @@ def serve(
             metavar="KEY",
             help="A key that every request for a translation or detection must have.",
             show_default="no key",
+        ),
+    ] = None,
+    key_in_query: Annotated[
+        bool,
+        flag(
+            "--key-in-query",
+            panel=panels.SERVER,
+            help="Accept the key in the query of an address, which proxies and browsers write to their logs.",
+        ),
+    ] = False,
+    api: Annotated[
+        list[str] | None,
+        option(
+            "--api",
+            panel=panels.SERVER,
+            metavar="deepl|get|opus-cat",
+            autocompletion=completion.values(APIS),
+            help="Answer requests in the form of another service too; repeat it, or separate several by commas.",
+            show_default="LibreTranslate's only",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        option(
+            "--allow-origin",
+            panel=panels.SERVER,
+            metavar="ORIGIN",
+            help="Let the pages of another site use the server, such as https://example.org; repeat it for several.",
+            show_default="none",
         ),
     ] = None,
     max_body: Annotated[
@@ -102,11 +144,26 @@ def serve(
             help="Maximum time for a request to arrive, and then for its texts to be translated.",
         ),
     ] = 60.0,
+    memory: MemoryOption = None,
+    memory_match: MemoryMatchOption = None,
+    corrections: Annotated[
+        Path | None,
+        output_file(
+            "--corrections",
+            panel=panels.SERVER,
+            metavar="FILE",
+            help="Let users correct translations. Corrections are appended to this .tsv file and used at once. Needs a "
+            "key, unless the server listens on this machine only.",
+            show_default="corrections are refused",
+        ),
+    ] = None,
     engine: AutoEngineOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
     """Serve a translation page and the LibreTranslate API over HTTP. Needs the extra `serve`."""
     _check_key(api_key)
+    apis = _checked_apis(api or ())
+    _check_memory(memory, memory_match, corrections)
     if not host.strip():
         raise UsageError(
             "--host is empty; give an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
@@ -115,7 +172,7 @@ def serve(
         import sentencex  # noqa: F401 - documents import it when they need it
 
         from mtcli.serve.app import load_app
-        from mtcli.serve.origin_check import is_loopback
+        from mtcli.serve.origin_check import checked_origin, is_loopback
         from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
     except ModuleNotFoundError as error:
@@ -123,21 +180,72 @@ def serve(
             raise
         raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
     from mtcli.runtime.memory import used
-    from mtcli.runtime.terminal import printable
+    from mtcli.runtime.wording import printable
+    from mtcli.serve.corrections import MemorySources
 
-    request_limits = RequestLimits(max_body, max_lines, max_tokens, max_waiting, timeout, max_file)
+    request_limits = RequestLimits(
+        max_body, max_lines, max_tokens, max_waiting, timeout, max_file, key_in_query=key_in_query
+    )
+    origins = [checked_origin(origin) for origin in allow_origin or ()]
     listening = listen(host, port)
     address, port = listening.getsockname()[:2]
     own_host = host if is_loopback(address) else None
+    if corrections is not None and api_key is None and own_host is None:
+        raise UsageError(
+            "--corrections: anyone on the network could write to the file; give --api-key, or --host 127.0.0.1"
+        )
+    sources = MemorySources(memory or (), corrections, (memory_match or NEAR_PERCENT) / 100)
     models = model or [LATEST]
     note_latest(models)
-    app, pairs = load_app(models, device, request_limits, api_key, own_host, engine)
+    notices: list[str] = []
+    app, pairs = load_app(
+        models, device, request_limits, api_key, own_host, engine, sources, notices, allow_origins=origins, apis=apis
+    )
+    for notice in notices:
+        note(notice)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
     if len(pairs) > 1:
         print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
+
+
+def _checked_apis(names: Sequence[str]) -> set[str]:
+    """Return the names of other services, which may be separated by commas.
+
+    Raises:
+        UsageError: A name is unknown.
+    """
+    found = {name.strip().lower() for each in names for name in each.split(",")}
+    for name in sorted(found - set(APIS)):
+        raise UsageError(f"--api {name}: choose from {', '.join(APIS)}")
+    return found
+
+
+def _check_memory(memory: list[Path] | None, memory_match: int | None, corrections: Path | None) -> None:
+    """Check the files of a memory before the models are loaded.
+
+    Raises:
+        UsageError: An option has no effect, or the file of corrections has another type or is a file of the memory.
+        DataError: A file cannot be read.
+    """
+    must_exist(*map(str, memory or ()))
+    if memory:
+        from mtcli.translate.memory import check_memory_file
+
+        for path in memory:
+            check_memory_file(path)
+    if memory_match is not None and not memory and corrections is None:
+        raise UsageError("--memory-match: only with --memory or --corrections")
+    if corrections is None:
+        return
+    if corrections.suffix.lower() != ".tsv":
+        raise UsageError(
+            f"--corrections {corrections}: is a table with tabs; name it {corrections.with_suffix('.tsv')}"
+        )
+    if any(path.resolve() == corrections.resolve() for path in memory or ()):
+        raise UsageError(f"--corrections {corrections}: is read as a memory too; omit --memory {corrections}")
 
 
 def _check_key(api_key: str | None) -> None:

@@ -18,12 +18,16 @@ from mtcli.cli.input_files import must_exist
 from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file, text_file_option
 from mtcli.cli.options import (
     LATEST,
+    NEAR_PERCENT,
     AutoEngineOption,
     BeamOption,
     DeviceOption,
     LengthPenaltyOption,
+    MemoryMatchOption,
+    MemoryOption,
     ModelsOption,
     NoRepeatNgramOption,
+    PivotOption,
     ReplaceOption,
     RerankOption,
     RerankWeightOption,
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 
     from mtcli.terms.report import TermsReport
     from mtcli.terms.terms import Terms
+    from mtcli.translate.memory import Match, Memory, MemoryUse
     from mtcli.translate.translation import Options, Translation
     from mtcli.translate.translator import Translator
 
@@ -108,6 +113,7 @@ def translate(
     model: ModelsOption = None,
     rerank: RerankOption = None,
     rerank_weight: RerankWeightOption = None,
+    pivot: PivotOption = None,
     to: ToOption = None,
     beam_size: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -135,6 +141,8 @@ def translate(
     ] = "",
     terms: TermsOption = None,
     terms_mode: TermsModeOption = None,
+    memory: MemoryOption = None,
+    memory_match: MemoryMatchOption = None,
     sample: Annotated[
         bool,
         flag(
@@ -242,7 +250,10 @@ def translate(
     if length_penalty is not None and beam_size == 1 and not is_ranked and format_ == "text" and not scores:
         log.warning("--length-penalty: has no effect on the single hypothesis of --beam-size 1")
     models = model or [LATEST]
-    check_files(text, input_, output, [*models, *([rerank] if rerank else [])])
+    if pivot is not None:
+        not_through = {"sample": sample or None, "terms": terms, "rerank": rerank, "prefix": prefix or None}
+        _refuse(not_through, "not with --pivot")
+    check_files(text, input_, output, [*models, *(each for each in (rerank, pivot) if each)])
     columns = tuple(column or ())
     as_document = is_document_input(text, input_, output, paragraphs=paragraphs, columns=columns)
     if as_document:
@@ -254,6 +265,13 @@ def translate(
     else:
         _refuse({"rerank": rerank}, "not with --terms")
     known_terms = None if terms is None else read_checked_terms(terms, terms_report, input_, output, models)
+    if memory:
+        _refuse_with_memory({"as_is": as_is, "prefix": prefix, "sample": sample})
+        check_memory(memory, output)
+    else:
+        _refuse({"memory_match": memory_match}, "only with --memory")
+    if format_ != "json":
+        _refuse({"memory_match": memory_match}, "only with --format json, which shows near matches")
 
     from mtcli.runtime import torchrun
     from mtcli.terms.report import open_report
@@ -261,27 +279,68 @@ def translate(
 
     note_latest(models)
     translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
+    if pivot is not None:
+        translator, options, (src, tgt) = _through(pivot, translator, options, (src, tgt), device, engine, given)
     warn_of_files(text or ())
     shows_scores = scores or format_ != "text"
     options = with_changes(options, scores=shows_scores or n_best > 1, repair=not as_is)
     if known_terms is not None:
         options = translator.with_terms(options, known_terms, terms_mode or "auto")
+    entries = used = None
+    if memory:
+        from mtcli.translate.memory import MemoryUse
+
+        used = MemoryUse()
+        entries = _read_memory(memory, src, to or tgt, memory_match or NEAR_PERCENT, shows_near=format_ == "json")
     if not (as_document or as_is):
         from mtcli.documents.lines import BySentence
 
-        translator = BySentence(translator, src, tgt)
+        translator = BySentence(translator, src, tgt, entries)
     with open_report(terms_report) as report:
         if as_document:
             from mtcli.documents.formats.format import ReadOptions
             from mtcli.documents.pipeline import translate_document
 
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)
-            translate_document(text, input_, output, translator, options, read_options, report=report)
+            matches: list[tuple[Match, ...]] = []
+            translate_document(
+                text, input_, output, translator, options, read_options, report=report, memory=entries, matches=matches
+            )
+            if used is not None:
+                for each in matches:
+                    used.add(each)
         else:
             render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
-            _translate(translator, options, render, text, input_, output, replace, report)
+            _translate(translator, options, render, text, input_, output, replace, report, used)
     if options.terms and torchrun.size() == 1:
         note(report.summary())
+    if entries is not None and used is not None and torchrun.size() == 1:
+        note(used.summary(shows_near=entries.has_near))
+
+
+def _read_memory(paths: list[Path], src: str, tgt: str, near: int, *, shows_near: bool) -> "Memory":
+    """Read a translation memory, and print how many entries it has.
+
+    Args:
+        paths: Its files.
+        src: Source language.
+        tgt: Target language.
+        near: The least similarity of a near match in per cent.
+        shows_near: The output has near matches; otherwise they are not searched for.
+
+    Raises:
+        DataError: A file cannot be read, or is for other languages.
+    """
+    from mtcli.runtime import torchrun
+    from mtcli.runtime.wording import counted
+    from mtcli.translate.memory import read_memory
+
+    notices: list[str] = []
+    memory = read_memory(paths, src, tgt, near=near / 100 if shows_near else 1.0, notices=notices)
+    if torchrun.size() == 1:
+        for notice in [*notices, f"memory: {counted(len(memory), 'entry', 'entries')}"]:
+            note(notice)
+    return memory
 
 
 def _load(
@@ -321,11 +380,46 @@ def _load(
     return translator, options, languages
 
 
+def _through(
+    pivot: Path,
+    first: "Translator",
+    first_options: "Options",
+    first_languages: tuple[str, str],
+    device: str,
+    engine: str,
+    given: dict[str, Any],
+) -> "tuple[Translator, Options, tuple[str, str]]":
+    """Load the model that translates the result of the first one further. See `_load`.
+
+    Raises:
+        UsageError: It does not translate from the language into which the first one does.
+    """
+    from mtcli.translate.loading import load
+    from mtcli.translate.pivot import PivotTranslator, check_languages
+    from mtcli.translate.translation import Options
+
+    second, options, second_languages = load(pivot, device, engine, Options(**given))
+    options = with_changes(options, **given)
+    to_pivot = second_languages[0] if first.tokenizer.tags else ""
+    between = (first_languages[0], to_pivot or first_languages[1])
+    languages = check_languages([between, second_languages])
+    first_options = with_changes(first_options, to=to_pivot, n_best=1)
+    note(f"{languages[0]} → {options.to or languages[1]} through {second_languages[0]}")
+    return PivotTranslator(first, first_options, second), options, languages
+
+
 def _refuse(options: dict[str, Any], reason: str) -> None:
     """Raise a UsageError with this reason if one of the options is set."""
     for name, value in options.items():
         if value is not None:
             raise UsageError(f"--{name.replace('_', '-')}: {reason}")
+
+
+def _refuse_with_memory(options: dict[str, Any]) -> None:
+    """Raise a UsageError if one of these options is set."""
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"--{name.replace('_', '-')}: not with --memory")
 
 
 def _refuse_for_documents(options: dict[str, Any]) -> None:
@@ -344,6 +438,7 @@ def _translate(
     output: str,
     replace: bool,
     report: "TermsReport",
+    used: "MemoryUse | None",
 ) -> None:
     """Translate, and write each translation as soon as it is known."""
     gc.set_threshold(GC_THRESHOLD)
@@ -362,6 +457,8 @@ def _translate(
         found = translations(translator, text, input_, options, replace=replace, quiet=quiet)
         for number_of_line, translation in enumerate(found):
             report.add(translation.terms)
+            if used is not None:
+                used.add(translation.memory)
             lines = render(translation, number_of_line)
             stream.write("".join(f"{line}\n" for line in lines))
             stream.flush()
@@ -436,6 +533,22 @@ def read_checked_terms(
     if report is not None and torchrun.size() > 1:
         raise UsageError("--terms-report: not with several ranks; --format json lists the terms of each line")
     return read_terms(terms)
+
+
+def check_memory(memory: Sequence[Path], output: str) -> None:
+    """Check the files of a translation memory before the model is loaded.
+
+    Raises:
+        UsageError: The output would overwrite one.
+        DataError: One cannot be read, or its type is unknown.
+    """
+    from mtcli.runtime.outputs import check_outputs
+    from mtcli.translate.memory import check_memory_file
+
+    must_exist(*map(str, memory))
+    check_outputs([output], memory)
+    for path in memory:
+        check_memory_file(path)
 
 
 def warn_of_files(texts: Sequence[str]) -> None:

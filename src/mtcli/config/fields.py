@@ -71,5 +71,6 @@ class Within(GroupedMetadata):
         yield BeforeValidator(_number)
 
 
+Count = Annotated[int, Within(limits.COUNT)]
 Seconds = Annotated[float, Within(limits.SECONDS), BeforeValidator(parse_duration)]
 Decay = Annotated[float, Within(limits.BETA)]

@@ -70,7 +70,7 @@ class DataConfig(_Section):
     placeholders: bool = False
     """Learn placeholder tokens, which stand for `%s`, `{name}`, URLs and the like when documents are translated."""
     terms: bool = False
-    """Write translations of some words into the sources of half of the pairs, so that the model learns to use terms."""
+    """Also train on pairs with translations of some words in their sources, so that the model learns to use terms."""
     variants: Literal["on", "off"] = "on"
     """Also train on variants of the pairs as people type: in capitals, with errors or symbols, several on a line."""
     note: str = ""

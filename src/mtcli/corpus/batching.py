@@ -17,7 +17,7 @@ from torch import Tensor
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths, Rows
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.corpus.variants import EpochPairs, Variants
+from mtcli.corpus.variants import SHARES, EpochPairs, Variants
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
@@ -307,9 +307,13 @@ class BatchPlan:
         """
         settings = config.data
         seed = config.train.seed
+        shares = SHARES if settings.variants == "on" else {}
         variants = None
-        if settings.variants == "on":
-            variants = Variants(data.tokenizer, (settings.src, settings.tgt), settings.max_length, seed)
+        if shares or data.terms is not None:
+            languages = (settings.src, settings.tgt)
+            variants = Variants(
+                data.tokenizer, languages, settings.max_length, seed, shares=shares, annotator=data.terms
+            )
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:

@@ -4,7 +4,7 @@ import gzip
 from dataclasses import dataclass
 from importlib.resources import files
 
-Pair = tuple[str, str]
+from mtcli.text.lines import Pair
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""Variants of training pairs: as people type them, and several on a line.
+"""Variants of training pairs: as people type them, several on a line, and with the translations of terms.
 
 Each epoch has every pair as it is, and in addition variants of some pairs: in capitals, without a final mark, with a
-typing error or a symbol, or joined to others on one line. So the model learns them in its weights, and an export needs
-no code for them. The draws are a function of the seed, the epoch and the rows, so a resumed run draws the same.
+typing error or a symbol, joined to others on one line, or with translations of terms in the source. So the model learns
+them in its weights, and an export needs no code for them. The draws are a function of the seed, the epoch and the rows,
+so a resumed run draws the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from random import Random
@@ -14,11 +15,14 @@ from typing import Final
 import numpy as np
 
 from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs, Ids, Ints, Lengths, Rows
+from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.lines import Pair
-from mtcli.text.tokenizer.tokenizer import Tokenizer, marker_id
+from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.text.typed_forms import FORMS, joined
+from mtcli.text.writing_systems import unspaced
 
 JOINED = "joined"
+TERMS = "terms"
 
 SHARES: Final = {
     "capitals": 0.03,
@@ -33,13 +37,25 @@ SHARES: Final = {
     "symbol at the end": 0.02,
     JOINED: 0.03,
 }
-"""Variants of each form per pair and epoch."""
+"""Variants of each form per pair and epoch, with `data.variants`."""
+
+TERMS_SHARE = 0.3
+"""Pairs with annotated terms per pair and epoch, with `data.terms`; pairs without any are left out."""
 
 MIXED = 0.15
 """Share of the variants that have a second form, such as an emoji in a line in lower case."""
 
 MOST_JOINED = 4
 """Pairs on a line, at most. Two are as frequent as three and four together."""
+
+USUAL_SHARE = 0.99
+"""Share of the training sources that are of usual length: a model translates longer ones worse."""
+
+MAX_CHUNKS_MEASURED = 50
+"""Chunks of the cache from which the lengths of sources are estimated."""
+
+NUM_DECODED = 1000
+"""Sources from which the length of a word in tokens is estimated."""
 
 CAPITALS_FOR_TOKENIZER = 20
 """One pair of this many is also in capitals in the text from which the vocabulary is learned."""
@@ -63,15 +79,30 @@ class Variants:
         languages: The languages of source and target.
         max_length: Tokens of a side at most; longer variants are dropped.
         seed: Decides, with the epoch, which pairs are varied and how.
+        shares: Variants of each form per pair and epoch.
+        annotator: Finds the terms that are annotated in `TERMS_SHARE` of the pairs; None: there are none.
     """
 
-    def __init__(self, tokenizer: Tokenizer, languages: tuple[str, str], max_length: int, seed: int):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        languages: tuple[str, str],
+        max_length: int,
+        seed: int,
+        *,
+        shares: Mapping[str, float] = SHARES,
+        annotator: TermAnnotator | None = None,
+    ):
         self.tokenizer = tokenizer
         self.languages = languages
         self.max_length = max_length
         self.seed = seed
-        self._forms = list(SHARES)
-        self._bounds = np.cumsum(list(SHARES.values()))
+        self._annotator = annotator
+        if annotator is not None:
+            shares = {**shares, TERMS: TERMS_SHARE}
+            self._inventor = TermInventor(tokenizer)
+        self._forms = list(shares)
+        self._bounds = np.cumsum(list(shares.values()))
         tags = [*tokenizer.tags.values()]
         if tokenizer.back_translation_tag is not None:
             tags.append(tokenizer.back_translation_tag)
@@ -114,18 +145,27 @@ class Variants:
         origins: list[int] = []
         tags: list[list[int]] = []
         varied: list[Pair] = []
+        with_terms: list[int] = []
+        """Numbers of the variants with annotations."""
+        annotations: list[list[Annotation]] = []
         for group, form in zip(needed, forms, strict=True):
             if group[0] not in texts:
                 continue
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
             pair = self._in_form([text for other_tag, text in known if other_tag == tag], self._forms[form], random)
+            if pair is not None and self._annotator is not None and self._forms[form] == TERMS:
+                annotations.append(self._annotator.annotations(pair, random))
+                with_terms.append(len(varied))
             if pair is not None:
                 origins.append(group[0])
                 tags.append(tag)
                 varied.append(pair)
         src = self.tokenizer.encode_src([pair[0] for pair in varied])
         tgt = self.tokenizer.encode_tgt([pair[1] for pair in varied])
+        annotated = self.tokenizer.encode_annotated([varied[number][0] for number in with_terms], annotations)
+        for number, terms, ids in zip(with_terms, annotations, annotated, strict=True):
+            src[number], tgt[number] = self._inventor.replaced(ids, tgt[number], random) if terms else ([], [])
         for origin, tag, ours, theirs in zip(origins, tags, src, tgt, strict=True):
             if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length:
                 yield origin, tag + ours, theirs
@@ -138,7 +178,12 @@ class Variants:
         return [int(rows[random.randrange(len(rows))]) for _ in range(number)]
 
     def _in_form(self, pairs: Sequence[Pair], form: str, random: Random) -> Pair | None:
-        """Return pairs in a form, and in a second one in a share of them; None if the form does not apply."""
+        """Return pairs in a form, and in a second one in a share of them; None if the form does not apply.
+
+        A pair whose terms are annotated stays as it is.
+        """
+        if form == TERMS:
+            return pairs[0]
         if form == JOINED:
             pair = joined(pairs) if len(pairs) > 1 else None
         else:
@@ -147,7 +192,7 @@ class Variants:
                 pair = FORMS["symbol at the end"](pairs[0], self.languages, random)
         if pair is None or random.random() >= MIXED:
             return pair
-        second = random.choices(self._forms[:-1], list(SHARES.values())[:-1])[0]
+        second = random.choices(list(FORMS), [SHARES[name] for name in FORMS])[0]
         pair = FORMS[second](pair, self.languages, random) or pair
         return None if pair == pairs[0] else pair  # title case and then lower case may be the pair as it is
 
@@ -169,6 +214,49 @@ class Variants:
         texts = zip(self.tokenizer.decode_src(src), self.tokenizer.decode(tgt), strict=True)
         found = zip(usable, tags, texts, strict=True)
         return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
+
+
+@dataclass(frozen=True)
+class SourceLengths:
+    """The lengths of the sources of a training in tokens, without `</s>`. Several pairs on a line are one source."""
+
+    median: int
+    usual: int
+    """`USUAL_SHARE` of the sources have at most so many tokens."""
+    longest: int
+    """Of the pairs as they are."""
+    unit: str
+    """`words`, or `characters` in scripts without spaces."""
+    tokens_per_unit: float
+
+    @classmethod
+    def of(cls, pairs: EncodedPairs, tokenizer: Tokenizer, *, joins: bool, max_length: int) -> "SourceLengths":
+        """Estimate them.
+
+        Args:
+            pairs: The cache.
+            tokenizer: Its tokenizer.
+            joins: The training joins pairs, as `data.variants` does.
+            max_length: Tokens of a side at most; longer lines are dropped.
+        """
+        step = -(-pairs.chunks // MAX_CHUNKS_MEASURED) or 1
+        rows, lengths, _ = pairs.lengths(range(0, pairs.chunks, step))
+        if not len(rows):
+            return cls(0, 0, 0, "words", 1.0)
+        every = lengths
+        if joins:
+            random = np.random.Generator(np.random.Philox(0))
+            number = round(SHARES[JOINED] * len(lengths))
+            parts = lengths[random.integers(0, len(lengths), (number, MOST_JOINED))]
+            on_line = np.where(random.random(number) < 0.5, 2, random.integers(3, MOST_JOINED + 1, number))
+            joined_lengths = (parts * (np.arange(MOST_JOINED) < on_line[:, None])).sum(axis=1)
+            every = np.concatenate([lengths, joined_lengths[joined_lengths <= max_length]])
+        median, usual = np.quantile(every, [0.5, USUAL_SHARE], method="higher").tolist()
+        sample = [pairs[int(row)][0].tolist() for row in rows[:: -(-len(rows) // NUM_DECODED)]]
+        texts = tokenizer.decode_src(sample)
+        unit = "characters" if unspaced(texts) else "words"
+        num_units = sum(len(text) if unit == "characters" else len(text.split()) for text in texts)
+        return cls(int(median), int(usual), pairs.longest_src, unit, sum(map(len, sample)) / max(1, num_units))
 
 
 class EpochPairs:

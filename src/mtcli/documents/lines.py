@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.markup.sentences import InlineTranslation
@@ -19,6 +19,7 @@ from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
     warn_about_characters,
     warn_about_divided_lines,
+    warn_about_long_sentences,
     warn_about_missing_tags,
     warn_about_numbers,
     warn_about_repetitions,
@@ -27,6 +28,9 @@ from mtcli.translate.translation import Candidate, Links, Options, Translation
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Window, read_windows, until_pause
 
+if TYPE_CHECKING:
+    from mtcli.translate.memory import Memory
+
 
 class BySentence(Translator):
     """Translates lines by the path of documents, which splits them into sentences and keeps protected text.
@@ -34,53 +38,61 @@ class BySentence(Translator):
     With `prefix` or `sample`, lines are translated as they are.
     """
 
-    def __init__(self, translator: Translator, src: str, tgt: str) -> None:
+    def __init__(self, translator: Translator, src: str, tgt: str, memory: "Memory | None" = None) -> None:
         """Initialise it.
 
         Args:
             translator: The model.
             src: Source language.
             tgt: Target language, unless the options of a search name it.
+            memory: See `translate_whole`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
         self._translator = translator
         self._src = src
         self._tgt = tgt
+        self._memory = memory
 
     def translate(
         self,
         lines: Iterable[str],
         options: Options,
         *,
+        total: int | None = None,
+        bar: Progress | None = None,
         warn: bool = True,
         quiet: bool = False,
         ready: Callable[[], bool] = lambda: True,
         rank: int = 0,
         num_ranks: int = 1,
         growing: bool = False,
-        **how: Any,
     ) -> Iterator[Translation]:
-        """See `Translator.translate`."""
+        """See `Translator.translate`.
+
+        Progress counts sentences, so a bar for lines is not used, and neither is `total`, the number of lines. With
+        `prefix` or `sample`, both are.
+        """
         if options.prefix or options.sample:
             yield from self._translator.translate(
                 lines,
                 options,
+                total=total,
+                bar=bar,
                 warn=warn,
                 quiet=quiet,
                 ready=ready,
                 rank=rank,
                 num_ranks=num_ranks,
                 growing=growing,
-                **how,
             )
             return
         if options.to:
             self.tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
-        with Progress("translating", total=None, unit="sentences", quiet=quiet) as bar:
+        with Progress("translating", unit="sentences", quiet=quiet) as sentences:
             for window in windows:
                 together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
-                yield from self._translate_sentences(together, options, bar, warn=warn, growing=growing)
+                yield from self._translate_sentences(together, options, sentences, warn=warn, growing=growing)
 
     def _translate_sentences(
         self, windows: Iterable[tuple[int, list[str]]], options: Options, bar: Progress, *, warn: bool, growing: bool
@@ -102,6 +114,7 @@ class BySentence(Translator):
             tgt=self._tgt,
             warn=warn,
             growing=growing,
+            memory=self._memory,
         ):
             first, lines = begun.popleft()
             translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
@@ -117,6 +130,9 @@ class BySentence(Translator):
         window = Window(first, lines, [segment.ids for segment in found])
         divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
         warn_about_divided_lines(divided, self._translator.longest_src)
+        usual = self._translator.usual_src
+        is_long = (segment.has_long_sentence(tokenizer, usual) for segment in found)
+        warn_about_long_sentences([number for number, long in enumerate(is_long, first + 1) if long], usual)
         warn_about_characters(window, tokenizer)
         if not options.to:
             warn_about_missing_tags(window, tokenizer)
@@ -130,14 +146,14 @@ def _translation(line: str, segment: TranslatedSegment, options: Options) -> Tra
     for number in range(segment.num_candidates):
         candidate = _candidate(line, segment, number, options)
         candidates.setdefault(candidate.text, candidate)
-    translation = Translation(line, tuple(candidates.values()))
+    translation = Translation(line, tuple(candidates.values()), memory=segment.matches)
     if options.terms is None:
         return translation
     return replace(translation, terms=tuple(uses(options.terms.matches(line), translation.text)))
 
 
 def _candidate(line: str, segment: TranslatedSegment, number: int, options: Options) -> Candidate:
-    """Join one translation of each sentence: the text, the sums of the scores, and the word alignment."""
+    """Join one translation of each sentence: the text, the sums of the scores, the confidence, the word alignment."""
     text = text_of(segment.content(number))
     chosen = segment.chosen(number)
     written = [answer.candidate for answer in chosen]
@@ -147,6 +163,7 @@ def _candidate(line: str, segment: TranslatedSegment, number: int, options: Opti
         log_prob=sum(each.log_prob for each in written),
         score=sum(each.score for each in written),
         alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
+        confidence=segment.confidence(number),
         reverse_log_prob=sum(reverse) if reverse else None,
     )
 

@@ -5,13 +5,14 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
-from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates
+from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates, with_tags_of
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
 from mtcli.errors import DataError, UsageError
@@ -25,10 +26,14 @@ from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.translate.line_warnings import longer_than_usual
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS
+
+if TYPE_CHECKING:
+    from mtcli.translate.memory import Match, Memory
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +74,13 @@ class TranslatedSegment:
     """It has a sentence that is longer than any in training, which was translated in parts."""
     ids: Sequence[int]
     """The source ids of its text."""
+    found: "list[Match | None]"
+    """What the memory has for each sentence: an exact match, which is its translation, or a near match."""
+
+    @property
+    def matches(self) -> "tuple[Match, ...]":
+        """What the memory has for its sentences."""
+        return tuple(match for match in self.found if match is not None)
 
     @property
     def num_candidates(self) -> int:
@@ -89,13 +101,35 @@ class TranslatedSegment:
         joined = _joined(self.sentences, list(zip(self.asked, contents, strict=True)))
         return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
 
+    def confidence(self, number: int = 0) -> float | None:
+        """Return the mean confidence of the sentences of one of its translations, each weighted by its characters.
+
+        Sentences that the model was not given, such as numbers, do not count. None: no sentence has a confidence.
+        """
+        weighted = 0.0
+        total = 0
+        for asked, answer in zip(self.asked, self.chosen(number), strict=True):
+            if answer.candidate.confidence is not None:
+                length = len(text_of(asked))
+                weighted += length * answer.candidate.confidence
+                total += length
+        return weighted / total if total else None
+
     def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
         """Yield each sentence, as it is translated, with its translations."""
         yield from zip(self.asked, self.answers, strict=True)
 
+    def has_long_sentence(self, tokenizer: Tokenizer, usual_src: int) -> bool:
+        """Return True if a sentence has more tokens than usual, but not more than any in training."""
+        if len(self.ids) <= usual_src or self.is_divided:
+            return False
+        return any(len(ids) > usual_src for ids in tokenizer.encode_src([text_of(asked) for asked in self.asked]))
+
     def number_checks(self) -> Iterator[NumberCheck]:
-        """Yield the differences of the numbers of each sentence from those of its best translation."""
-        for asked, candidates in self.pairs():
+        """Yield the differences of the numbers of each sentence from those of the best translation of the model."""
+        for (asked, candidates), match in zip(self.pairs(), self.found, strict=True):
+            if match is not None and match.is_exact:
+                continue
             yield check_numbers(text_with_references(asked), text_with_references(candidates[0].content))
 
 
@@ -107,40 +141,68 @@ def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:
 
 
 @dataclass(frozen=True)
+class _Asked:
+    """A sentence as it is translated."""
+
+    content: Inline
+    """It is on one line."""
+    known: Inline | None = None
+    """Its translation if that needs no model."""
+    match: "Match | None" = None
+    """What the memory has for it."""
+
+
+@dataclass(frozen=True)
 class _Divided:
     """Segments that are divided into sentences."""
 
     segments: list[Inline]
     sentences: list[tuple[list[_SpacedSentence], bool]]
     """The sentences of each segment, and True if one of them was too long."""
-    asked: list[list[Inline]]
-    """Each sentence of each segment on one line, as it is translated."""
+    asked: list[list[_Asked]]
+    """Each sentence of each segment."""
     ids: Sequence[Sequence[int]]
     """The source ids of the text of each segment."""
 
     @property
     def contents(self) -> list[Inline]:
         """What the model is given."""
-        return [content for asked in self.asked for content in asked if _has_letters(content)]
+        return [asked.content for sentences in self.asked for asked in sentences if asked.known is None]
 
     def results(self, found: Iterable[list[InlineTranslation]]) -> Iterator[TranslatedSegment]:
         """Yield each segment with the translations of its sentences, given those of `contents`."""
         remaining = iter(found)
         rows = zip(self.segments, self.sentences, self.asked, self.ids, strict=True)
         for segment, (sentences, is_divided), asked, ids in rows:
-            answers = [next(remaining) if _has_letters(content) else [InlineTranslation(content)] for content in asked]
-            yield TranslatedSegment(segment, sentences, asked, answers, is_divided, ids)
+            answers = [next(remaining) if one.known is None else [InlineTranslation(one.known)] for one in asked]
+            contents = [one.content for one in asked]
+            matches = [one.match for one in asked]
+            yield TranslatedSegment(segment, sentences, contents, answers, is_divided, ids, matches)
 
 
-def _divide(segments: Iterable[Inline], translator: Translator, src: str, recaser: Recaser) -> _Divided:
-    """Divide segments into sentences."""
+def _divide(
+    segments: Iterable[Inline],
+    translator: Translator,
+    src: str,
+    recaser: Recaser,
+    *,
+    decimals: bool,
+    memory: "Memory | None",
+) -> _Divided:
+    """Divide segments into sentences, and look these up in the memory. A segment that it has as a whole stays whole."""
     whole = list(segments)
     texts = [text_of(segment) for segment in whole]
     ids = translator.tokenizer.encode_src(texts)
     num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
     with needs_packages():
-        sentences = [_sentences(segment, num_tokens, translator.longest_src, src) for segment in whole]
-    asked = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
+        sentences = [
+            ([_trimmed(segment)], False)
+            if memory is not None and _remembered(segment, memory, decimals=decimals)
+            else _sentences(segment, num_tokens, translator.longest_src, src)
+            for segment in whole
+        ]
+    contents = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
+    asked = [[_asked(content, memory, decimals=decimals) for content in parts] for parts in contents]
     return _Divided(whole, sentences, asked, ids)
 
 
@@ -154,6 +216,7 @@ def translate_whole(
     tgt: str = "",
     warn: bool = True,
     growing: bool = False,
+    memory: "Memory | None" = None,
 ) -> Iterator[list[TranslatedSegment]]:
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
@@ -171,6 +234,7 @@ def translate_whole(
         tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
         warn: Warn about sentences that are not translated, or whose protected text was put back.
         growing: See `Translator.translate`.
+        memory: Translates the paragraphs and sentences that it has, in place of the model.
 
     Yields:
         The paragraphs of each chunk, translated.
@@ -180,8 +244,8 @@ def translate_whole(
         NotFiniteError: See `Translator.translate`.
     """
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
-    divided = (_divide(chunk, translator, src, recaser) for chunk in chunks)
     decimals = same_signs(src, options.to or tgt)
+    divided = (_divide(chunk, translator, src, recaser, decimals=decimals, memory=memory) for chunk in chunks)
     yield from _translate_divided(
         divided, translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
     )
@@ -226,6 +290,23 @@ def _token_counter(
     return num_tokens
 
 
+def _asked(content: Inline, memory: "Memory | None", *, decimals: bool) -> _Asked:
+    """Return a sentence with the translation that needs no model: that of the memory, or itself without letters."""
+    match = None if memory is None else memory.find(text_with_references(content))
+    if match is not None and match.is_exact:
+        known = with_tags_of(content, match.entry.translation, decimals=decimals)
+        if known is not None:
+            return _Asked(content, known, match)
+        match = None
+    return _Asked(content, match=match) if _has_letters(content) else _Asked(content, content)
+
+
+def _remembered(segment: Inline, memory: "Memory", *, decimals: bool) -> bool:
+    """Return True if the memory has the whole of a segment, and its tags can be placed."""
+    match = memory.exact(text_with_references(segment))
+    return match is not None and with_tags_of(segment, match.entry.translation, decimals=decimals) is not None
+
+
 def _has_letters(content: Inline) -> bool:
     return any(map(str.isalpha, text_of(content)))
 
@@ -240,6 +321,9 @@ def translate_segments(
     quiet: bool = False,
     warn: bool = True,
     report: TermsReport | None = None,
+    memory: "Memory | None" = None,
+    matches: "list[tuple[Match, ...]] | None" = None,
+    document: Document | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
 
@@ -253,6 +337,9 @@ def translate_segments(
         warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
             warnings quote them.
         report: Receives each sentence with its final translation, if the options have terms.
+        memory: See `translate_whole`.
+        matches: Receives what the memory has for the sentences of each paragraph.
+        document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
         UsageError: `options.to` is missing; see also `translate_whole`.
@@ -261,20 +348,28 @@ def translate_segments(
     if translator.tokenizer.tags and not options.to:
         targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
         raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
+    if rated is not None:
+        options = replace(options, scores=True)
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
-    divided = _divide(segments, translator, src, recaser)
     decimals = same_signs(src, options.to or tgt)
+    divided = _divide(segments, translator, src, recaser, decimals=decimals, memory=memory)
     with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
         (found,) = _translate_divided(
             [divided], translator, options, bar, recaser=recaser, decimals=decimals, warn=warn
         )
     if warn:
         _warn_about_divided(found, translator.longest_src)
+        _warn_about_long_sentences(found, translator)
         _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
         _warn_about_numbers(found)
     if report is not None and options.terms:
         for asked, best in (pair for segment in found for pair in segment.pairs()):
             report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
+    if matches is not None:
+        matches += [segment.matches for segment in found]
+    if rated is not None:
+        rated.rate([segment.confidence() for segment in found])
     return [segment.content() for segment in found]
 
 
@@ -283,6 +378,14 @@ def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) ->
     if divided:
         message = "%s with a sentence of more tokens than any in training (%d), translated in parts (%.40s …)"
         log.warning(message, counted(len(divided), "paragraph"), longest_src, divided[0])
+
+
+def _warn_about_long_sentences(found: Iterable[TranslatedSegment], translator: Translator) -> None:
+    usual = translator.usual_src
+    long = [text_of(each.source).strip() for each in found if each.has_long_sentence(translator.tokenizer, usual)]
+    if long:
+        noun = counted(len(long), "paragraph")
+        log.warning("%s with a sentence %s (%.40s …)", noun, longer_than_usual(usual), long[0])
 
 
 def _warn_about_numbers(found: Iterable[TranslatedSegment]) -> None:
@@ -314,6 +417,8 @@ def translate_bytes(
     *,
     quiet: bool = False,
     report: TermsReport | None = None,
+    memory: "Memory | None" = None,
+    matches: "list[tuple[Match, ...]] | None" = None,
 ) -> bytes:
     """Translate the content of a file.
 
@@ -324,6 +429,8 @@ def translate_bytes(
         options: Options of the search.
         quiet: Show no progress bar.
         report: See `translate_segments`.
+        memory: See `translate_whole`.
+        matches: See `translate_segments`.
 
     Raises:
         UsageError: The type is unknown, or a package is missing.
@@ -334,7 +441,16 @@ def translate_bytes(
     document = read_document(content, read_options)
     src, tgt = read_options.src, read_options.tgt
     translations = translate_segments(
-        document.segments, translator, options, src=src, tgt=tgt, quiet=quiet, report=report
+        document.segments,
+        translator,
+        options,
+        src=src,
+        tgt=tgt,
+        quiet=quiet,
+        report=report,
+        memory=memory,
+        matches=matches,
+        document=document,
     )
     return document.write(translations)
 
@@ -348,6 +464,8 @@ def translate_document(
     read_options: ReadOptions,
     *,
     report: TermsReport | None = None,
+    memory: "Memory | None" = None,
+    matches: "list[tuple[Match, ...]] | None" = None,
 ) -> None:
     """Translate a document, or paragraphs of plain text. The output appears when it is complete.
 
@@ -359,6 +477,8 @@ def translate_document(
         options: Options of the search.
         read_options: Options of the reader.
         report: See `translate_segments`.
+        memory: See `translate_whole`.
+        matches: See `translate_segments`.
 
     Raises:
         UsageError, DataError, NotFiniteError: See `translate_bytes`.
@@ -366,7 +486,9 @@ def translate_document(
     """
     content = "".join(f"{line}\n" for line in arguments(texts)).encode() if texts else _read(path or "-")
     quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translation
-    result = translate_bytes(content, read_options, translator, options, quiet=quiet, report=report)
+    result = translate_bytes(
+        content, read_options, translator, options, quiet=quiet, report=report, memory=memory, matches=matches
+    )
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(result)

@@ -20,7 +20,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import load_native
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 SUFFIX = ".argosmodel"
 
@@ -125,7 +125,7 @@ class Installed(Backend):
         """See `Backend.max_batch_tokens`."""
         return 2000
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """See `Backend.search`."""
         results = self.native.translate_batch(
             [self.processor.encode(source.line, out_type=str) for source in sources],

@@ -31,6 +31,7 @@ from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import FORMAT, sha256
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -94,7 +95,7 @@ def obstacles(config: Config, target: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TranslationDifference:
     """A sentence that the two models translate differently, and the score that each gives its own translation."""
 
     source: str
@@ -116,7 +117,7 @@ class Parity:
     length_penalty: float
     max_score_difference: float
     """The largest difference of the scores of equal translations."""
-    differences: tuple[Difference, ...]
+    differences: tuple[TranslationDifference, ...]
     """The first `MAX_DIFFERENCES`."""
     score: str
     """The definition of the scores."""
@@ -154,7 +155,7 @@ def compare(
         if a.text == b.text:
             max_score_difference = max(max_score_difference, abs(a.score - b.score))
         else:
-            differences.append(Difference(our_translation.source, a.text, b.text, a.score, b.score))
+            differences.append(TranslationDifference(our_translation.source, a.text, b.text, a.score, b.score))
     penalty = penalty_formula(options.length_penalty, options.length_normalization)
     return Parity(
         sentences=len(sources),
@@ -210,6 +211,9 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
     about = export_details(model, info, target, quantization)
+    confidence = read_confidence(model)
+    if confidence is not None:
+        about["confidence"] = confidence.model_dump(mode="json")
     if target == "argos":
         about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
     with whole_folder(out) as folder:

@@ -24,7 +24,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 FILES = (
     "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm", "tokenizer.json",
@@ -225,7 +225,7 @@ class Exported(Backend):
         """See `Backend.max_batch_tokens`."""
         return 2000
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """See `Backend.search`."""
         found: list[list[Candidate]] = []
         # `generate` has one maximum length for a batch.
@@ -234,7 +234,7 @@ class Exported(Backend):
         return found
 
     @torch.inference_mode()
-    def _search_group(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def _search_group(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search for the translations of sources with equally many tokens."""
         lines = [source.line for source in sources]
         inputs = self.exported_tokenizer(lines, padding=True, return_tensors="pt")

@@ -28,7 +28,7 @@ from mtcli.exchange.marian_config import (
 from mtcli.exchange.marian_weights import parameters_of, read_weights
 from mtcli.runtime.files import read_regular, write_file
 from mtcli.runtime.outputs import check_replaceable, whole_folder
-from mtcli.storage import ORIGIN
+from mtcli.storage import CONFIDENCE, ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
 from mtcli.text.languages import checked
 from mtcli.text.tokenizer import sentencepiece_file
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 """Version of `origin.json`."""
 
-WRITTEN = {ORIGIN, "README.md", "config.toml", "model.safetensors", "tokenizer.json"}
+WRITTEN = {CONFIDENCE, ORIGIN, "README.md", "config.toml", "model.safetensors", "tokenizer.json"}
 """All files of an imported model. An import that replaces a folder deletes no others."""
 
 SIDES_OF_NAME = re.compile(r"opus-mt(?:-[a-z]+)*-([A-Za-z]{2,7})-([A-Za-z]{2,7})")
@@ -69,7 +69,7 @@ README_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelFiles:
     """The files of a model to import."""
 
     name: str
@@ -164,7 +164,7 @@ def import_model(
     return Imported(out, *languages, tuple(tokenizer.tags))
 
 
-def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
+def _languages(source: ModelFiles, config: MarianConfig, src: str | None, tgt: str | None) -> tuple[str, str]:
     """Return the codes of both languages: as given, or as `tokenizer_config.json` or the model's name has them."""
     about = read_tokenizer_config(source.folder)
     found_src = about.source_lang
@@ -178,7 +178,7 @@ def _languages(source: Source, config: MarianConfig, src: str | None, tgt: str |
     return src_code, tgt_code
 
 
-def _languages_of_name(source: Source, config: MarianConfig) -> tuple[str | None, str | None]:
+def _languages_of_name(source: ModelFiles, config: MarianConfig) -> tuple[str | None, str | None]:
     """Return the codes in the name of the model; None if it names no languages."""
     for name in (Path(source.name).resolve().name, (config.name or "").rpartition("/")[2]):
         match = SIDES_OF_NAME.fullmatch(name)
@@ -187,7 +187,7 @@ def _languages_of_name(source: Source, config: MarianConfig) -> tuple[str | None
     return None, None
 
 
-def _language(source: Source, option: str, field: str, given: str | None, found: str | None) -> str:
+def _language(source: ModelFiles, option: str, field: str, given: str | None, found: str | None) -> str:
     """Return the code of one language.
 
     Args:
@@ -277,7 +277,7 @@ def _model(weights: Path, config: MarianConfig, settings: Config, tokenizer: Tok
     return model_bytes(parameters, info)
 
 
-def _origin(source: Source, weights: Path) -> bytes:
+def _origin(source: ModelFiles, weights: Path) -> bytes:
     """Return the content of `origin.json`."""
     about: dict[str, Any] = {
         "format": FORMAT,
@@ -335,7 +335,7 @@ Who trained the model, on which data and with which scores is in the model card 
 """
 
 
-def to_card(source: Source, config: Config, tokenizer: Tokenizer) -> str:
+def to_card(source: ModelFiles, config: Config, tokenizer: Tokenizer) -> str:
     """Return the model card."""
     data = config.data
     model = config.model
@@ -371,7 +371,7 @@ def to_card(source: Source, config: Config, tokenizer: Tokenizer) -> str:
     )
 
 
-def locate(name: str, revision: str | None = None) -> Source:
+def locate(name: str, revision: str | None = None) -> ModelFiles:
     """Find a local folder, or download a repository of the Hub.
 
     Args:
@@ -386,7 +386,7 @@ def locate(name: str, revision: str | None = None) -> Source:
     if folder.is_dir():
         if revision is not None:
             raise ModelError(f"{name}: a local folder has no revision; omit --revision")
-        return Source(name, folder, None)
+        return ModelFiles(name, folder, None)
     if folder.exists():
         raise ModelError(f"{name}: is a file; name the folder of the model")
     if not HUB_NAME.fullmatch(name):
@@ -394,7 +394,7 @@ def locate(name: str, revision: str | None = None) -> Source:
     return _download(name, revision)
 
 
-def _download(name: str, revision: str | None) -> Source:
+def _download(name: str, revision: str | None) -> ModelFiles:
     """Download the files of a repository into the cache of huggingface_hub."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -418,7 +418,7 @@ def _download(name: str, revision: str | None) -> Source:
     except _transfer_errors() as error:
         message = f"{name}: cannot be downloaded ({error}); run the same command again to continue"
         raise StorageError(message) from None
-    return Source(name, folder, folder.name)
+    return ModelFiles(name, folder, folder.name)
 
 
 def _transfer_errors() -> tuple[type[Exception], ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step, Vote
-from mtcli.explain.stages import Stage, stages
+from mtcli.explain.stages import ModelStage, stages
 
 FORMAT = "mtcli-explain-2"
 DECIMALS = 5
@@ -71,7 +71,7 @@ def summary(explanation: Explanation, decimals: int) -> dict[str, Any]:
     }
 
 
-def stage_to_dict(stage: Stage, decimals: int) -> dict[str, Any]:
+def stage_to_dict(stage: ModelStage, decimals: int) -> dict[str, Any]:
     """Return one stage. The logits are returned without values, whose V columns would be most of the output."""
     return {
         "key": stage.key,

@@ -6,7 +6,14 @@ from typing import Any
 
 from mtcli.explain.as_json import rounded, stage_to_dict, summary
 from mtcli.explain.explanation import Explanation
-from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
+from mtcli.explain.stages import (
+    ModelStage,
+    decoder_stages,
+    embedding_stages,
+    encoder_stages,
+    memory_stage,
+    output_stages,
+)
 from mtcli.runtime.page_template import page_template
 
 MAX_COLUMNS = 8
@@ -56,7 +63,7 @@ def _trace(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _all_heads(stages_by_head: Sequence[Sequence[Stage]]) -> list[dict[str, Any]]:
+def _all_heads(stages_by_head: Sequence[Sequence[ModelStage]]) -> list[dict[str, Any]]:
     """Merge the stages that differ by head only.
 
     Args:

@@ -18,7 +18,7 @@ from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer, Resid
 
 
 @dataclass(frozen=True)
-class Stage:
+class ModelStage:
     """One intermediate result of the forward pass: a matrix whose rows belong to tokens."""
 
     key: str
@@ -40,7 +40,7 @@ class Stage:
     """True if the matrix belongs to one head (head i in the formula)."""
 
 
-def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
+def stages(explanation: Explanation, layer: int, head: int) -> list[ModelStage]:
     """Return all stages in the order of computation, for one layer and head.
 
     Args:
@@ -59,7 +59,7 @@ def stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
     ]
 
 
-def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
+def embedding_stages(explanation: Explanation, side: str) -> list[ModelStage]:
     """Return the stages from token ids to the input of the first layer; `side` is `src` or `tgt`."""
     embedding = cast(Embedding, getattr(explanation.backend.model, f"{side}_embedding"))
     calls = explanation.recording.calls[embedding.tokens]
@@ -72,7 +72,7 @@ def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
         rows = explanation.decoder_tokens
         looked_up = calls[-1].output[0]
     return [
-        Stage(
+        ModelStage(
             key=f"{side}.embedding",
             title="Token embedding",
             paper="§3.4",
@@ -82,7 +82,7 @@ def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
             values=looked_up * embedding.scale,
         ),
         _position_stage(embedding, f"{side}.position", rows),
-        Stage(
+        ModelStage(
             key=f"{side}.sum",
             title="Embedding plus position",
             paper="§3.5",
@@ -94,14 +94,14 @@ def embedding_stages(explanation: Explanation, side: str) -> list[Stage]:
     ]
 
 
-def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Stage:
+def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> ModelStage:
     if embedding.learned is None:
         formula = "PE(pos, 2i) = sin(pos / 10000^{2i/d_model}), PE(pos, 2i+1) = cos(pos / 10000^{2i/d_model})"
         description = "Sines and cosines of different wavelengths give each position a pattern of its own."
     else:
         formula = "PE(pos) = P[pos]"
         description = "Each position selects a row of a learned matrix P (Table 3, row E)."
-    return Stage(
+    return ModelStage(
         key=key,
         title="Positional encoding",
         paper="§3.5",
@@ -112,7 +112,7 @@ def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Stag
     )
 
 
-def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
+def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[ModelStage]:
     """Return the stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
     module = cast(EncoderLayer, explanation.backend.model.encoder[layer])
     rows = explanation.src_tokens
@@ -125,9 +125,9 @@ def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     return layer_stages(explanation.recording, module, sublayers)
 
 
-def memory_stage(explanation: Explanation) -> Stage:
+def memory_stage(explanation: Explanation) -> ModelStage:
     """Return the encoder's output, which every decoder layer attends to."""
-    return Stage(
+    return ModelStage(
         key="memory",
         title="Encoder output (memory)",
         paper="§3.1, Figure 1",
@@ -138,7 +138,7 @@ def memory_stage(explanation: Explanation) -> Stage:
     )
 
 
-def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
+def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[ModelStage]:
     """Return the stages of one decoder layer (§3.1): masked self-attention, cross-attention, feed-forward network."""
     module = cast(DecoderLayer, explanation.backend.model.decoder[layer])
     rows = explanation.decoder_tokens
@@ -155,13 +155,13 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Stag
     return layer_stages(recording, module, sublayers)
 
 
-def output_stages(explanation: Explanation) -> list[Stage]:
+def output_stages(explanation: Explanation) -> list[ModelStage]:
     """Return the decoder's output and the logits. `Explanation.steps` has the most probable tokens of each row."""
     model = explanation.backend.model
     tied = ", here the target embedding matrix" if model.config.tie_embeddings else ""
     bias = " + b" if model.config.output_bias else ""
     return [
-        Stage(
+        ModelStage(
             key="hidden",
             title="Decoder output",
             paper="§3.1, Figure 1",
@@ -170,7 +170,7 @@ def output_stages(explanation: Explanation) -> list[Stage]:
             rows=explanation.decoder_tokens,
             values=explanation.recording.input(model.output)[0],
         ),
-        Stage(
+        ModelStage(
             key="logits",
             title="Logits",
             paper="§3.4",
@@ -229,10 +229,10 @@ class AttentionHead:
     masked: bool
     """Later positions are masked (§3.2.3)."""
 
-    def stages(self, recording: Recording) -> list[Stage]:
+    def stages(self, recording: Recording) -> list[ModelStage]:
         """Return the stages of the head from its queries to its output, then the concatenated heads."""
         record = recording.attention[self.module]
-        concatenated = Stage(
+        concatenated = ModelStage(
             key=f"{self.key}.multihead",
             title="Multi-head output",
             paper="§3.2.2",
@@ -243,7 +243,7 @@ class AttentionHead:
         )
         return [*self._projections(record), *self._weighted_average(record), concatenated]
 
-    def _projections(self, record: AttentionRecord) -> list[Stage]:
+    def _projections(self, record: AttentionRecord) -> list[ModelStage]:
         """Return queries, keys and values (§3.2.2)."""
         section = "§3.2.2"
         return [
@@ -276,7 +276,7 @@ class AttentionHead:
             ),
         ]
 
-    def _weighted_average(self, record: AttentionRecord) -> list[Stage]:
+    def _weighted_average(self, record: AttentionRecord) -> list[ModelStage]:
         """Return scores, weights and output of the head (equation 1)."""
         d_k = record.q.size(-1)
         section = "§3.2.1, equation 1"
@@ -314,20 +314,20 @@ class AttentionHead:
             ),
         ]
 
-    def _of_head(self, name: str, *, values: Tensor, **stage: Any) -> Stage:
+    def _of_head(self, name: str, *, values: Tensor, **stage: Any) -> ModelStage:
         """Return a stage of this head.
 
         Args:
             name: The last part of its key.
             values: The matrices of all heads, (1, H, rows, columns).
-            stage: The other fields of `Stage`.
+            stage: The other fields of `ModelStage`.
         """
-        return Stage(key=f"{self.key}.{name}", values=values[0, self.head], of_head=True, **stage)
+        return ModelStage(key=f"{self.key}.{name}", values=values[0, self.head], of_head=True, **stage)
 
 
 def feed_forward_stages(
     explanation: Explanation, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
-) -> list[Stage]:
+) -> list[ModelStage]:
     """Return the stages of the feed-forward network of a layer (§3.3, equation 2).
 
     Args:
@@ -340,7 +340,7 @@ def feed_forward_stages(
     second = layer.feed_forward.w_2
     inner = INNER_LAYERS[explanation.backend.model.config.activation]
     return [
-        Stage(
+        ModelStage(
             key=f"{key}.ffn.inner",
             title="Feed-forward network, inner layer",
             paper="§3.3, equation 2",
@@ -349,7 +349,7 @@ def feed_forward_stages(
             rows=rows,
             values=recording.input(second)[0],
         ),
-        Stage(
+        ModelStage(
             key=f"{key}.ffn.output",
             title="Feed-forward network, output",
             paper="§3.3, equation 2",
@@ -368,13 +368,13 @@ class Sublayer:
     key: str
     """Prefix of the keys of the stages."""
     residual: Residual
-    stages: Sequence[Stage]
+    stages: Sequence[ModelStage]
     """The stages of the sub-layer itself."""
 
 
 def layer_stages(
     recording: Recording, layer: EncoderLayer | DecoderLayer, sublayers: Sequence[Sublayer]
-) -> list[Stage]:
+) -> list[ModelStage]:
     """Return the stages of all sub-layers of a layer, each with normalisation and residual connection, in order."""
     following: list[Residual | EncoderLayer | DecoderLayer] = [sublayer.residual for sublayer in sublayers[1:]]
     following.append(layer)
@@ -400,7 +400,7 @@ def _residual_sum(
     return recording.output(following)[0]
 
 
-def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> list[Stage]:
+def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> list[ModelStage]:
     """Return the stages of a sub-layer with its normalisation and residual connection, in order.
 
     Args:
@@ -410,7 +410,7 @@ def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> l
     """
     rows = sublayer.stages[-1].rows
     pre = sublayer.residual.pre
-    norm = Stage(
+    norm = ModelStage(
         key=f"{sublayer.key}.norm",
         title="Layer normalisation",
         paper="§3.1",
@@ -419,7 +419,7 @@ def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> l
         rows=rows,
         values=recording.output(sublayer.residual.norm)[0],
     )
-    residual = Stage(
+    residual = ModelStage(
         key=f"{sublayer.key}.residual",
         title="Residual connection",
         paper="§3.1",

@@ -14,9 +14,15 @@ from rich.text import Text
 from torch import Tensor
 
 from mtcli.explain.explanation import CROSS, DECODER_SELF, BeamNode, Explanation, Step, Vote
-from mtcli.explain.stages import Stage, decoder_stages, embedding_stages, encoder_stages, memory_stage, output_stages
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted
+from mtcli.explain.stages import (
+    ModelStage,
+    decoder_stages,
+    embedding_stages,
+    encoder_stages,
+    memory_stage,
+    output_stages,
+)
+from mtcli.runtime.wording import counted, printable
 from mtcli.search.length import penalty_formula
 
 DEFAULT_WIDTH = 100
@@ -250,7 +256,7 @@ def _one_step(explanation: Explanation, step: int, layer: int, head: int, width:
     yield from _step_details(explanation, step, decoder_layer, head)
 
 
-def _target_stages(explanation: Explanation, layer: int, head: int) -> list[Stage]:
+def _target_stages(explanation: Explanation, layer: int, head: int) -> list[ModelStage]:
     """Return the stages of the target without the logits, whose most probable tokens are listed in the steps."""
     return [
         *embedding_stages(explanation, "tgt"),
@@ -268,7 +274,7 @@ def _neighbours_table(explanation: Explanation) -> Table:
     return table
 
 
-def _matrices(stages: Sequence[Stage], head: int, width: int) -> Iterator[RenderableType]:
+def _matrices(stages: Sequence[ModelStage], head: int, width: int) -> Iterator[RenderableType]:
     """Yield each stage, with a heading where a sub-layer begins."""
     previous = ""
     for stage in stages:
@@ -294,7 +300,7 @@ def _sublayer(key: str) -> str:
     return f"{stack.capitalize()} layer {layer}: {SUBLAYERS[sublayer]}{masked}"
 
 
-def _matrix(stage: Stage, width: int) -> Table:
+def _matrix(stage: ModelStage, width: int) -> Table:
     """Return a matrix, cut to `width`, with the token of each row, and of each column if it belongs to one."""
     label_width = max(cell_len(printable(token)) for token in stage.rows)
     num_shown = max(1, (width - label_width - 6) // (NUMBER_WIDTH + 1))
@@ -321,7 +327,7 @@ def _number(value: float) -> str:
     return f"{text:>{NUMBER_WIDTH}}"
 
 
-def _at_step(stage: Stage, step: int) -> Stage:
+def _at_step(stage: ModelStage, step: int) -> ModelStage:
     """Return the part of a decoder stage that one step uses: its own row, and all keys and values up to it."""
     is_self_attention = ".self." in stage.key
     name = stage.key.rpartition(".")[2]

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcli.model.fast.cpu_attention import short_attention
-from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, narrow_softmax
+from mtcli.model.fast.cpu_kernels import MIN_SOFTMAX_WIDTH, narrow_softmax, short_attention
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], Tensor]
 """A function of `q` (B, H, T, d_k), `k` (B, H, S, d_k), `v` (B, H, S, d_v), `mask` and `causal` to (B, H, T, d_v).

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtcli.model.fast.logit_gradient import LogitGradient, logit_gradient_kernel
-from mtcli.model.fast.loss_products import products_class
+from mtcli.model.fast.logit_gradient import LogitGradient, logit_gradient_kernel, products_class
 
 CPU_CHUNK = 512
 """Positions whose logits are in memory at a time on a CPU. 512 × 10,000 logits take 20 MB, which suits its caches."""

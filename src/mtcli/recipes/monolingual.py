@@ -32,13 +32,9 @@ text of the same language in the other domain, and 0.10 or less for text in anot
 """
 
 BLANK = "blank line"
-
 DUPLICATE = "duplicate line"
-
 REPETITION = "repetition"
-
 WRONG_SCRIPT = "wrong script"
-
 TOO_LONG = "too many tokens"
 
 _TESTS = {rule.name: rule.test for rule in rules() if rule.test and BIT[rule.name] & REMOVES}

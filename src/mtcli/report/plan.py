@@ -13,15 +13,14 @@ from mtcli.corpus.cache.encoded_pairs import Ints
 from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
-from mtcli.corpus.variants import SHARES
+from mtcli.corpus.variants import SHARES, TERMS_SHARE
 from mtcli.exchange.export import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
 from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
 from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted, every
+from mtcli.runtime.wording import counted, every, printable
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 FROZEN: dict[Freeze, str] = {
@@ -269,12 +268,13 @@ class Plan:
 
 
 def _describe_variants(config: Config) -> str:
-    if config.data.variants == "off":
-        return "off: the pairs as they are"
-    return (
-        f"on: in each epoch, {100 * sum(SHARES.values()):.0f} for 100 pairs, as people type them "
-        "(capitals, errors, symbols, several on a line)"
-    )
+    kinds = []
+    if config.data.variants == "on":
+        share = 100 * sum(SHARES.values())
+        kinds.append(f"{share:.0f} as people type them (capitals, errors, symbols, several on a line)")
+    if config.data.terms:
+        kinds.append(f"up to {100 * TERMS_SHARE:.0f} with translations of terms in the source")
+    return f"on: in each epoch, for 100 pairs {' and '.join(kinds)}" if kinds else "off: the pairs as they are"
 
 
 def _shape(block: Block, batch: Ints) -> tuple[int, int, int]:

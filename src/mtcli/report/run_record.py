@@ -15,12 +15,14 @@ from mtcli.config.toml_file import load
 from mtcli.corpus.cache.info import read_data_info
 from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
+from mtcli.corpus.variants import SourceLengths
 from mtcli.evaluation.remarks import FEW_TEST_PAIRS
 from mtcli.report.plan import Plan
 from mtcli.report.robustness import FormScore, recorded
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of
+from mtcli.translate.confidence import Confidence, read_confidence
 
 Event = dict[str, Any]
 """One line of `metrics.jsonl`."""
@@ -56,6 +58,8 @@ class RunRecord:
     """The training corpora; none without the prepared data."""
     transfer: TakenOver | None
     """What was taken from a model of other languages."""
+    lengths: SourceLengths | None
+    """How long the sources of the training are."""
     plan: Plan | None
     train: list[Event]
     valid: list[Event]
@@ -65,6 +69,8 @@ class RunRecord:
     """The test scores of the run's model; None until the run has ended."""
     robust: list[FormScore]
     """Its scores on text as people type it, if they were measured."""
+    confidence: Confidence | None
+    """The confidence of its translations, if it is calibrated."""
     end: Event | None
     """None while the run is in training."""
     speeds: list[tuple[float, float]]
@@ -150,12 +156,14 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         inputs=data["inputs"] if data else {},
         sources=training_sources(data) if data else [],
         transfer=TakenOver.from_json(data.get("transfer")) if data else None,
+        lengths=_lengths(events),
         plan=_plan(events),
         train=_all(events, "train"),
         valid=_all(events, "valid"),
         best=best_of(events),
         test=test,
         robust=recorded(folder),
+        confidence=read_confidence(folder),
         end=end,
         speeds=speeds(events),
         device=device,
@@ -183,6 +191,12 @@ def _plan(events: Sequence[Event]) -> Plan | None:
     if not names <= event.keys():
         return None
     return Plan(**{name: event[name] for name in names})
+
+
+def _lengths(events: Sequence[Event]) -> SourceLengths | None:
+    """Return the recorded lengths of the sources; None: an older version began the run."""
+    event = _last(events, "lengths")
+    return SourceLengths(**{name: event[name] for name in SourceLengths.__dataclass_fields__}) if event else None
 
 
 def _step_and_time(event: Event) -> str:

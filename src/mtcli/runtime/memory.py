@@ -41,7 +41,8 @@ def require(needed: float, what: str, remedy: str) -> None:
 
 def available() -> int | None:
     """Return the bytes that this process can still allocate, or None if the system does not report them."""
-    bounds = (_system_memory(), _control_group_memory(), _address_space())
+    # Each control group around that of the process, of a container or a job of a cluster, can have a limit.
+    bounds = (_system_memory(), _address_space(), *map(_left_of_limit, control_groups()))
     known = [value for value in bounds if value is not None]
     return max(0, min(known)) if known else None
 
@@ -105,15 +106,6 @@ def _system_memory() -> int | None:
     with suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS reports only the total
     return None
-
-
-def _control_group_memory() -> int | None:
-    """Return what is left of the smallest memory limit of a container or a job of a cluster; None without a limit.
-
-    Each control group around that of the process can have a limit.
-    """
-    left = [_left_of_limit(group) for group in control_groups()]
-    return min((value for value in left if value is not None), default=None)
 
 
 def control_groups() -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from mtcli.runtime import torchrun
-from mtcli.runtime.terminal import printable
+from mtcli.runtime.wording import printable
 
 log = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ def length_after_word(alternatives: Alternatives, words: WordParts) -> int:
     return min(lengths or map(len, alternatives))
 
 
-class State(NamedTuple):
+class PhraseState(NamedTuple):
     """The phrases in a hypothesis."""
 
     met: int = 0
@@ -117,7 +117,7 @@ class RequiredPhrases:
                 self._below[node][phrase] = min(distance, self._below[node].get(phrase, distance))
         self._completed[node].append(phrase)
 
-    def remaining(self, state: State) -> int:
+    def remaining(self, state: PhraseState) -> int:
         """Return the number of tokens with which all phrases can be met."""
         missing = sum(length for phrase, length in enumerate(self.lengths) if not state.met >> phrase & 1)
         best = missing
@@ -126,7 +126,7 @@ class RequiredPhrases:
                 best = min(best, missing - self.lengths[phrase] + distance)
         return best
 
-    def next_tokens(self, state: State) -> list[int]:
+    def next_tokens(self, state: PhraseState) -> list[int]:
         """Return the tokens that begin or continue a phrase that is not met."""
         tokens = []
         if state.node != ROOT:
@@ -137,7 +137,7 @@ class RequiredPhrases:
                 tokens.append(token)
         return list(dict.fromkeys(tokens))
 
-    def after(self, state: State, token: int) -> State:
+    def after(self, state: PhraseState, token: int) -> PhraseState:
         """Return the state after one more token."""
         if token == EOS:
             return state
@@ -151,11 +151,11 @@ class RequiredPhrases:
         if child is None and not extends_word:
             child = self._children[ROOT].get(token)
         if child is None:
-            return State(met, in_word=in_word)
+            return PhraseState(met, in_word=in_word)
         for phrase in self._completed[child]:
             if not met >> phrase & 1:
-                return State(met | 1 << phrase, child, phrase, in_word)
-        return State(met, child if self._leads_on(child, met) else ROOT, in_word=in_word)
+                return PhraseState(met | 1 << phrase, child, phrase, in_word)
+        return PhraseState(met, child if self._leads_on(child, met) else ROOT, in_word=in_word)
 
     def _leads_on(self, node: int, met: int) -> bool:
         """Return True if a phrase that is not met ends at a node or below it."""
@@ -306,7 +306,7 @@ class _RequiredBeams(Beams):
         self.widths = widths
         self.scores = np.zeros((len(required), 1))
         """Log-probability of each unfinished hypothesis; −∞: there are fewer than L. (B, L)."""
-        self.states: list[list[State]] = [[State()] for _ in required]
+        self.states: list[list[PhraseState]] = [[PhraseState()] for _ in required]
         """The phrases in each unfinished hypothesis, without places for those that are lacking."""
 
     def next_tokens(self) -> Ids:
@@ -356,7 +356,7 @@ class _RequiredBeams(Beams):
 
     def _best_of_banks(
         self, row: int, totals: npt.NDArray[np.float64], tokens: Ids
-    ) -> tuple[list[_Candidate], list[_Candidate], list[State]]:
+    ) -> tuple[list[_Candidate], list[_Candidate], list[PhraseState]]:
         """Choose among the candidates (L, K) of one sentence.
 
         Returns:
@@ -365,7 +365,7 @@ class _RequiredBeams(Beams):
         sentence = self.sentences[row]
         phrases = self.required[sentence]
         room = self.max_length[sentence] - self.length - 1  # tokens after the next one
-        banks: dict[int, list[tuple[_Candidate, State]]] = {}
+        banks: dict[int, list[tuple[_Candidate, PhraseState]]] = {}
         order = np.argsort(-totals, axis=None, kind="stable")
         for place in order[: np.isfinite(totals).sum()].tolist():
             hypothesis, column = divmod(place, totals.shape[1])

@@ -1,29 +1,46 @@
 """The application of `mtcli serve`: its routes and their answers, and the translated files until their download."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
-from mtcli.serve.models import Models, ServedModel, percent
+from mtcli import __version__
+from mtcli.documents.formats.registry import MODULES, TABLES
+from mtcli.serve.corrections import MemorySources, load_memories
+from mtcli.serve.models import Models, ServedModel, percent, through_pivots
 from mtcli.serve.origin_check import OriginCheck
+from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
 from mtcli.serve.page import PageData, page_data, render
-from mtcli.serve.requests import Bodies, DetectionRequest, RequestLimits, TranslationRequest, read_request
+from mtcli.serve.requests import (
+    Bodies,
+    CorrectionRequest,
+    DetectionRequest,
+    RequestLimits,
+    TranslationRequest,
+    read_request,
+)
 from mtcli.serve.translation import TranslatedTexts, TranslationService
 from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
-from mtcli.translate.translation import Translation
+from mtcli.translate.translation import Candidate, Translation
+
+log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 1800.0
 """Time in which a translated file can be downloaded."""
@@ -38,8 +55,21 @@ DOWNLOAD_HEADERS = {
 }
 """A translated page comes from a stranger, so a browser saves it and never shows it as a page of this server."""
 
+FRONTEND_TIMEOUT = 500
+"""Milliseconds without typing before LibreTranslate's page sends the text."""
+
+MEDIA_TYPES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
+
+ALLOWED_METHODS = ("GET", "HEAD", "POST")
+ALLOWED_HEADERS = ("Authorization", "Content-Type")
+EXPOSED_HEADERS = ("Content-Disposition", "Retry-After")
+"""What pages of allowed origins may send, and read of an answer."""
+
 READ_METHODS = ["GET", "HEAD"]
 """FastAPI does not answer HEAD on GET routes unless it is listed. The server omits the body of the answer."""
+
+
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 
 def create_app(
@@ -48,7 +78,9 @@ def create_app(
     api_key: str | None = None,
     *,
     host: str | None = None,
-) -> FastAPI:
+    allow_origins: Sequence[str] = (),
+    apis: Collection[str] = (),
+) -> ASGIApp:
     """Create the application.
 
     Args:
@@ -56,6 +88,8 @@ def create_app(
         limits: Limits of a request.
         api_key: The key that every request for translation must have; None: no key is needed.
         host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
+        allow_origins: Origins whose pages may use the server, see `origin_check.checked_origin`.
+        apis: APIs of other services to answer too, see `other_apis.APIS`.
 
     Raises:
         UsageError: Two models translate the same pair of languages.
@@ -69,15 +103,23 @@ def create_app(
         yield
         service.close()
 
-    app = FastAPI(title="mtcli", lifespan=lifespan, openapi_url=None)
-    app.add_middleware(OriginCheck, host=host)
+    app = FastAPI(
+        title="mtcli", version=__version__, lifespan=lifespan, openapi_url="/spec", docs_url=None, redoc_url=None
+    )
+    app.router.redirect_slashes = False  # the addresses with a slash at the end have routes of their own
+    translating = [path for api, path in TRANSLATING_PATHS.items() if api in apis]
+    app.add_middleware(OriginCheck, host=host, allowed=allow_origins, translating=translating)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
     app.include_router(_file_routes(service, bodies))
     app.include_router(_information_routes(service, bodies))
+    app.include_router(other_routes(service, bodies, apis))
     app.include_router(_page_route([model.shown for model in models]))
-    return app
+    if not allow_origins:
+        return app
+    # outside of the application, so that a page can also read what is wrong with its request
+    return CORSMiddleware(app, allow_origins, ALLOWED_METHODS, ALLOWED_HEADERS, expose_headers=EXPOSED_HEADERS)
 
 
 def load_app(
@@ -87,7 +129,12 @@ def load_app(
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
-) -> tuple[FastAPI, list[tuple[str, str]]]:
+    memory: MemorySources | None = None,
+    notices: list[str] | None = None,
+    *,
+    allow_origins: Sequence[str] = (),
+    apis: Collection[str] = (),
+) -> tuple[ASGIApp, list[tuple[str, str]]]:
     """Create the application for the models of runs, or for exported models.
 
     Args:
@@ -97,12 +144,17 @@ def load_app(
         api_key: The key that every request for translation must have; None: no key is needed.
         host: See `create_app`.
         engine: See `loading.load`.
+        memory: Where the memories of the models come from.
+        notices: Receives what the user should know about the memories.
+        allow_origins: See `create_app`.
+        apis: See `create_app`.
 
     Returns:
         The application, and the codes of source and target of each model.
 
     Raises:
         ModelError: A folder has no usable model.
+        DataError, StorageError: See `load_memories`.
         UsageError: The machine has no such device, or two models translate the same pair of languages.
     """
     models = []
@@ -111,11 +163,26 @@ def load_app(
         targets = tuple(sorted(translator.tokenizer.tags))
         shown = page_data(folder, languages, targets, public=api_key is None)
         models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
-    return create_app(models, limits, api_key, host=host), [model.languages for model in models]
+    if memory:
+        pairs = [(model.src, target) for model in models for target in model.targets]
+        memories = load_memories(memory, pairs, notices if notices is not None else [])
+        for model in models:
+            for target in model.targets:
+                model.memories[target], corrections = memories[model.src, target]
+                if corrections is not None:
+                    model.corrections[target] = corrections
+    for model in through_pivots(models):
+        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        models.append(model)
+    app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
+    return app, [model.languages for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    answer = {"error": error.detail}
+    if request.url.path.startswith(DEEPL):
+        answer["message"] = error.detail
+    return JSONResponse(answer, error.status_code, error.headers)
 
 
 async def _unexpected_error_answer(request: Request, error: Exception) -> JSONResponse:
@@ -132,16 +199,44 @@ def _translation_routes(service: TranslationService, bodies: Bodies) -> APIRoute
 
     Checked = Annotated[TranslationRequest, Depends(checked_request)]
 
-    @router.post("/translate")
+    @router.post("/translate/", include_in_schema=False)
+    @router.post("/translate", openapi_extra=_body_of(TranslationRequest))
     async def translate(request: Request, fields: Checked) -> dict[str, Any]:
         return _libretranslate_answer(fields, await service.translate_texts(request, fields))
 
-    @router.post("/api/translate")
+    @router.post("/suggest/", include_in_schema=False)
+    @router.post("/suggest", openapi_extra=_body_of(CorrectionRequest))
+    async def suggest(request: Request) -> dict[str, bool]:
+        await service.correct(await read_request(request, bodies, service.limits, CorrectionRequest))
+        return {"success": True}
+
+    @router.post("/api/translate", openapi_extra=_body_of(TranslationRequest))
     async def translate_in_full(request: Request, fields: Checked) -> dict[str, Any]:
         translations = await service.translate_lines(request, fields)
         return {"lines": [_line_answer(line, warnings) for line, warnings in translations]}
 
     return router
+
+
+def _readable(router: APIRouter, path: str, *more: str) -> Callable[[Route], Route]:
+    """Return a decorator of the function that answers GET and HEAD at some addresses, the first of which is documented.
+
+    A route with two methods would have one id twice in the specification, so one that is never reached stands there.
+    """
+
+    def register(route: Route) -> Route:
+        for address in (path, *more):
+            router.add_api_route(address, route, methods=READ_METHODS, include_in_schema=False)
+        router.add_api_route(path, route, methods=["GET"])
+        return route
+
+    return register
+
+
+def _body_of(fields: type[BaseModel]) -> dict[str, Any]:
+    """Return the description of a request with some fields for the specification of the API."""
+    content = {media_type: {"schema": fields.model_json_schema()} for media_type in MEDIA_TYPES}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 def _information_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
@@ -153,18 +248,36 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
     occurrences = Counter(names.values())
     names = {code: name if occurrences[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
-    @router.api_route("/languages", methods=READ_METHODS)
+    @_readable(router, "/languages", "/languages/")
     async def languages() -> list[dict[str, Any]]:
         return [{"code": code, "name": name, "targets": targets.get(code, [])} for code, name in names.items()]
 
-    @router.api_route("/health", methods=READ_METHODS)
+    @_readable(router, "/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        src, tgt = models.pairs[0]
+        return {
+            "charLimit": service.limits.body,
+            "frontendTimeout": FRONTEND_TIMEOUT,
+            "apiKeys": service.needs_key,
+            "keyRequired": service.needs_key,
+            "suggestions": service.takes_corrections,
+            "filesTranslation": True,
+            "supportedFilesFormat": sorted(MODULES.keys() - TABLES),
+            "language": {
+                "source": {"code": src, "name": names[src]},
+                "target": {"code": tgt, "name": names[tgt]},
+            },
+        }
+
+    @_readable(router, "/health")
     async def health() -> dict[str, Any]:
         batchers = [model.batcher for model in models.models]
         if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
         return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
 
-    @router.post("/detect")
+    @router.post("/detect/", include_in_schema=False)
+    @router.post("/detect", openapi_extra=_body_of(DetectionRequest))
     async def detect(request: Request) -> list[dict[str, Any]]:
         fields = await read_request(request, bodies, service.limits, DetectionRequest)
         service.check_key(fields.api_key)
@@ -179,7 +292,7 @@ def _page_route(shown: Sequence[PageData]) -> APIRouter:
     router = APIRouter()
     html, policy = render(shown)
 
-    @router.api_route("/", methods=READ_METHODS)
+    @_readable(router, "/")
     async def page() -> HTMLResponse:
         return HTMLResponse(html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"})
 
@@ -194,22 +307,30 @@ def _libretranslate_answer(fields: TranslationRequest, found: TranslatedTexts) -
     if fields.source == "auto":
         detected = {"language": found.src, "confidence": found.confidence}
         answer["detectedLanguage"] = [detected for _ in found.texts]
+    if any(found.matches):
+        answer["memory"] = [[match.record() for match in matches] for matches in found.matches]
     if fields.is_list:
         return answer
     return {name: values[0] for name, values in answer.items()}
 
 
 def _line_answer(line: Translation, warnings: Sequence[str]) -> dict[str, Any]:
-    candidates = [
-        {
-            "text": candidate.text,
-            "log_prob": candidate.log_prob,
-            "score": candidate.score,
-            "alignment": candidate.alignment,
-        }
-        for candidate in line.candidates
-    ]
-    return {"source": line.source, "candidates": candidates, "warnings": warnings}
+    candidates = list(map(_candidate_answer, line.candidates))
+    answer = {"source": line.source, "candidates": candidates, "warnings": warnings}
+    return {**answer, "memory": [match.record() for match in line.memory]} if line.memory else answer
+
+
+def _candidate_answer(candidate: Candidate) -> dict[str, Any]:
+    """Return one translation of a line. It has a confidence only if that of its model is calibrated."""
+    answer: dict[str, Any] = {
+        "text": candidate.text,
+        "log_prob": candidate.log_prob,
+        "score": candidate.score,
+        "alignment": candidate.alignment,
+    }
+    if candidate.confidence is not None:
+        answer["confidence"] = round(candidate.confidence, 1)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -263,6 +384,7 @@ def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
         async with free:
             yield
 
+    @router.post("/translate_file/", include_in_schema=False)
     @router.post("/translate_file")
     async def translate_file(request: Request) -> dict[str, str]:
         upload = await read_upload(request, bodies, service.limits)
@@ -273,7 +395,7 @@ def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
         key = store.add(name, translated.content)
         return {"translatedFileUrl": f"{request.base_url}download_file/{key}/{quote(name, safe='')}"}
 
-    @router.api_route("/download_file/{key}/{name}", methods=READ_METHODS)
+    @_readable(router, "/download_file/{key}/{name}")
     async def download_file(key: str, name: str) -> Response:
         content = store.find(key, name)
         if content is None:

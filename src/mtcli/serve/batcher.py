@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Lock
@@ -62,11 +62,14 @@ class Batcher:
     Args:
         translator: Used by this thread only.
         max_waiting: `submit` refuses lines if so many would be translated before their end.
+        locks: Held while a batch is translated, because other threads use the same models. All threads take them in
+            the same order.
     """
 
-    def __init__(self, translator: Translator, max_waiting: int):
+    def __init__(self, translator: Translator, max_waiting: int, locks: Sequence[Lock] = ()):
         self._translator = translator
         self._max_waiting = max_waiting
+        self._locks = locks
         self._waiting: deque[deque[_Job]] = deque()
         """The lines of each request. The one whose turn it is comes first."""
         self._changed = threading.Condition()
@@ -145,7 +148,10 @@ class Batcher:
         """
         try:
             lines = [job.line for job in jobs]
-            translations = list(self._translator.translate(lines, options, warn=False, quiet=True))
+            with ExitStack() as stack:
+                for lock in self._locks:
+                    stack.enter_context(lock)
+                translations = list(self._translator.translate(lines, options, warn=False, quiet=True))
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].result.set_exception(error)

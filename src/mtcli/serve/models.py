@@ -3,14 +3,19 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from threading import Lock
 
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
+from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
-from mtcli.text.language_identifier import Guess, LanguageIdentifier
+from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
+from mtcli.translate.memory import Memory
+from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -29,6 +34,14 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
+    memories: dict[str, Memory] = field(default_factory=dict)
+    """What is translated in place of the model, by target language."""
+    corrections: dict[str, Corrections] = field(default_factory=dict)
+    """Where corrections go, by target language; empty: they are refused."""
+    through: tuple["ServedModel", ...] = ()
+    """The two models of a translation through a third language; empty for a model of its own."""
+    in_use: Lock = field(default_factory=Lock)
+    """Held while the model translates: a model of its own and those through it have a thread each."""
     batcher: Batcher = field(init=False)
 
     @property
@@ -44,7 +57,8 @@ class ServedModel:
     @property
     def shown(self) -> PageData:
         """What the page shows of it."""
-        return self.page or PageData(*self.languages, targets=tuple(self.tags))
+        page = self.page or PageData(*self.languages, targets=tuple(self.tags))
+        return replace(page, corrects=bool(self.corrections))
 
     @property
     def targets(self) -> list[str]:
@@ -53,7 +67,8 @@ class ServedModel:
 
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
-        self.batcher = Batcher(self.translator, max_waiting)
+        locks = [model.in_use for model in self.through or (self,)]
+        self.batcher = Batcher(self.translator, max_waiting, sorted(locks, key=id))
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
@@ -64,6 +79,21 @@ class ServedModel:
         except UsageError:
             return False
         return True
+
+    def known_target(self, target: str) -> str:
+        """Return the code of this server for the target language of a request, such as the tag `fra` for `fr`.
+
+        Raises:
+            UsageError: A multilingual model has no such target, or several.
+        """
+        if not self.tags:
+            return self.languages[1]
+        tag = self.translator.tokenizer.tag_of(target)
+        return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
+
+    def memory_to(self, target: str) -> Memory | None:
+        """Return the memory of a request; None: there is none."""
+        return self.memories.get(self.known_target(target)) if self.memories else None
 
     def target_of(self, target: str) -> str:
         """Return the code of the target language of a request."""
@@ -77,6 +107,26 @@ class ServedModel:
         """
         options = replace(self.options, alignments=alignments, to=target if self.tags else "")
         return options if terms is None else self.translator.with_terms(options, terms, "auto")
+
+
+def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
+    """Return what two of the models translate through a third language, for pairs that no model translates itself.
+
+    Multilingual models take no part. Of several third languages, that of the model which is given first is used.
+    """
+    found: dict[tuple[str, str], ServedModel] = {}
+    known = {(model.src, target) for model in models for target in model.targets}
+    own = [model for model in models if not model.tags]
+    for first, second in product(own, own):
+        src, pivot = first.languages
+        tgt = second.languages[1]
+        if second.src != pivot or tgt == src or (src, tgt) in known or (src, tgt) in found:
+            continue
+        translator = PivotTranslator(first.translator, first.options, second.translator)
+        names = " and ".join(dict.fromkeys(model.shown.name for model in (first, second)))
+        page = PageData(src, tgt, name=names, score=f"through {pivot}")
+        found[src, tgt] = ServedModel(translator, second.options, (src, tgt), page, through=(first, second))
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -118,7 +168,7 @@ class Models:
             found.setdefault(src, []).append(tgt)
         return found
 
-    def identify(self, text: str) -> list[Guess]:
+    def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return the languages of the server that a text may be in, the most probable first."""
         if self._identifier is None:  # takes half a second, which only requests of this kind need
             self._identifier = LanguageIdentifier(self.codes)

@@ -39,6 +39,8 @@ class PageData:
     """Sentences to try."""
     targets: tuple[str, ...] = ()
     """The target languages of a multilingual model, one of which the page asks for; empty for other models."""
+    corrects: bool = False
+    """Users may correct translations."""
 
 
 def page_data(folder: Path, languages: tuple[str, str], targets: tuple[str, ...] = (), *, public: bool) -> PageData:

@@ -4,23 +4,31 @@ Bodies are received with limits of their size, their time and their total memory
 """
 
 import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError, model_validator
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 MAX_ALTERNATIVES = 9
 
 MAX_FORM_FIELDS = 1000
 
+KEY_SCHEMES = ("bearer", "deepl-auth-key")
+"""What may stand before the key in the header `Authorization`."""
+
+KEY_FIELDS = ("api_key", "auth_key")
+"""Names of the field with the key: LibreTranslate's, and DeepL's."""
+
 LARGEST_REQUESTS = 4
 """Requests of the largest size that the server receives, or translates, at a time. Of smaller ones it takes more."""
-
-Fields = TypeVar("Fields", bound=BaseModel)
 
 
 @dataclass(eq=False)
@@ -123,6 +131,8 @@ class RequestLimits:
     """Files that are translated at a time. While there are so many, further ones are refused."""
     segments: int = 100_000
     """Paragraphs of a file."""
+    key_in_query: bool = False
+    """The key may be in the query of the address."""
 
     @property
     def sentences(self) -> int:
@@ -143,8 +153,10 @@ class RequestLimits:
         return LARGEST_REQUESTS * self.body
 
 
-class _Request(BaseModel):
+class RequestFields(BaseModel):
     """Fields of a request. Other fields are ignored, as clients of LibreTranslate expect."""
+
+    api_key: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -155,7 +167,7 @@ class _Request(BaseModel):
         return {name: value for name, value in fields.items() if value not in (None, "") or name == "q"}
 
 
-class TranslationRequest(_Request):
+class TranslationRequest(RequestFields):
     """The fields of a request for translation."""
 
     q: str | list[str]
@@ -166,7 +178,6 @@ class TranslationRequest(_Request):
     alternatives: int = Field(default=0, ge=0, le=MAX_ALTERNATIVES)
     terms: str | list[str] = ""
     """Lines of a file of terms."""
-    api_key: str = ""
 
     @property
     def texts(self) -> list[str]:
@@ -179,32 +190,156 @@ class TranslationRequest(_Request):
         return not isinstance(self.q, str)
 
 
-class DetectionRequest(_Request):
+class CorrectionRequest(RequestFields):
+    """The fields of a correction, which LibreTranslate calls a suggestion."""
+
+    q: str
+    """The text."""
+    s: str
+    """Its corrected translation, with as many lines."""
+    source: str = "auto"
+    target: str = ""
+    note: str = ""
+
+
+class DetectionRequest(RequestFields):
     """The fields of a request for the language of a text."""
 
     q: str
-    api_key: str = ""
 
 
-async def read_request(request: Request, bodies: Bodies, limits: RequestLimits, fields: type[Fields]) -> Fields:
-    """Read and parse a request with the given fields.
+Fields = TypeVar("Fields", bound=RequestFields)
+
+
+async def read_request(
+    request: Request, bodies: Bodies, limits: RequestLimits, fields: type[Fields], *, may_be_empty: bool = False
+) -> Fields:
+    """Read and parse a request with the given fields: JSON, a form of either kind, or the query of the address.
+
+    The fields of a form come before those of the query. With JSON, the query is ignored. The key may also be in the
+    header `Authorization`.
+
+    Args:
+        request: The request.
+        bodies: Receive its body.
+        limits: Limits of its size.
+        fields: Its fields.
+        may_be_empty: It may have neither a body nor a query.
 
     Raises:
-        HTTPException: 415 for another media type, 400 for a body that is not valid; see also `Bodies.receive`.
+        HTTPException: 415 for another media type, 403 for a key in the query, 400 for a body or a query that is not
+            valid; see also `Bodies.receive`.
     """
     body = await bodies.receive(request, limits.body)
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type, options = parse_options_header(request.headers.get("content-type", ""))
     try:
-        if media_type == "application/json":
-            return fields.model_validate_json(body)
-        if media_type == "application/x-www-form-urlencoded":
-            values = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-            return fields.model_validate({name: each[0] if len(each) == 1 else each for name, each in values.items()})
+        if media_type == b"application/json":
+            found = fields.model_validate_json(body)
+        else:
+            in_query = query_fields(request, key_in_query=limits.key_in_query)
+            has_form = bool(body) or not (in_query or may_be_empty)
+            in_form = await _form_fields(request, body, media_type, options) if has_form else {}
+            found = fields.model_validate({**in_query, **in_form})
+        return found if found.api_key else found.model_copy(update={"api_key": header_key(request)})
     except ValidationError as error:
         raise invalid(error) from None
     except ValueError as error:
         raise HTTPException(400, f"the request is not a valid form: {error}") from None
-    raise HTTPException(415, "send application/json or application/x-www-form-urlencoded")
+
+
+async def _form_fields(
+    request: Request, body: bytes, media_type: bytes, options: Mapping[bytes, bytes]
+) -> dict[str, str | list[str]]:
+    """Return the fields of a form.
+
+    Raises:
+        HTTPException: 415 for another media type, 400 for a form that is not valid.
+        ValueError: The form is not valid.
+    """
+    if media_type == b"application/x-www-form-urlencoded":
+        return _parsed(body.decode())
+    if media_type == b"multipart/form-data":
+        form = await parse_multipart(request, body, options, max_fields=MAX_FORM_FIELDS)
+        return _joined(form.multi_items())
+    kinds = "application/x-www-form-urlencoded or multipart/form-data"
+    raise HTTPException(415, f"send application/json, {kinds}")
+
+
+def header_key(request: Request) -> str:
+    """Return the key in the header `Authorization`; empty: there is none."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() in KEY_SCHEMES else ""
+
+
+def query_fields(request: Request, *, key_in_query: bool) -> dict[str, str | list[str]]:
+    """Return the fields in the query of the address of a request.
+
+    Raises:
+        HTTPException: 403: There is a key, which proxies and browsers would write to their logs.
+        ValueError: The query is not valid.
+    """
+    found = _parsed(request.url.query)
+    if any(found.get(name) for name in KEY_FIELDS) and not key_in_query:
+        raise key_in_query_refused()
+    return found
+
+
+def key_in_query_refused() -> HTTPException:
+    """Return the answer to a request whose key would be in the query of the address."""
+    message = "a key in the address is refused, because addresses are logged; send it in the body or the header "
+    return HTTPException(403, f"{message}Authorization, or start the server with --key-in-query")
+
+
+def _parsed(text: str) -> dict[str, str | list[str]]:
+    """Parse an url-encoded form.
+
+    Raises:
+        ValueError: It is not valid.
+    """
+    values = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
+    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+
+
+def _joined(items: Iterable[tuple[str, Any]]) -> dict[str, str | list[str]]:
+    """Return the fields of a form by their names. A name that occurs several times is that of a list."""
+    found: dict[str, list[str]] = {}
+    for name, value in items:
+        found.setdefault(name, []).append(value)
+    return {name: each[0] if len(each) == 1 else each for name, each in found.items()}
+
+
+async def parse_multipart(
+    request: Request, body: bytes, options: Mapping[bytes, bytes], *, max_fields: int, max_files: int = 0
+) -> FormData:
+    """Parse a multipart form. Its files stay in memory.
+
+    Args:
+        request: The request.
+        body: Its body.
+        options: The parameters of its media type.
+        max_fields: Limit of the fields without a file.
+        max_files: Limit of the fields with a file.
+
+    Raises:
+        HTTPException: 415 for another encoding than UTF-8; 400 if the form is not valid.
+    """
+    if options.get(b"charset", b"utf-8").lower() != b"utf-8":  # some codecs of Python fail, or give half a character
+        raise HTTPException(415, "send the form in UTF-8")
+    boundary = options.get(b"boundary", b"")
+    is_complete = bool(boundary) and body.rstrip().endswith(b"--" + boundary + b"--")
+    if not is_complete:
+        raise HTTPException(400, "the form is incomplete, or its boundary is not the one that Content-Type names")
+
+    async def whole_body() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = MultiPartParser(request.headers, whole_body(), max_files=max_files, max_fields=max_fields)
+    parser.spool_max_size = len(body)  # above this size, the parser would write the file to the disk
+    parser.max_part_size = len(body)  # the size of the body is limited
+    try:
+        return await parser.parse()
+    except MultiPartException as error:
+        raise HTTPException(400, f"the form is not valid: {error.message}") from None
 
 
 def invalid(error: ValidationError) -> HTTPException:

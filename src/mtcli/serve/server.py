@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -385,7 +384,7 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def server(app: FastAPI, seconds: float) -> uvicorn.Server:
+def server(app: ASGIApp, seconds: float) -> uvicorn.Server:
     """Return a server for the application.
 
     Its `run(sockets=[…])` ends the process after SIGTERM, SIGHUP or Ctrl-C, when all requests are answered.

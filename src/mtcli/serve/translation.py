@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import PurePath
 from threading import Lock
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.pipeline import translate_segments
-from mtcli.errors import DataError, ModelError, MtcliError
+from mtcli.errors import DataError, ModelError, MtcliError, StorageError
 from mtcli.serve.batcher import (
     CHECKED_CHARACTERS,
     AbandonedError,
@@ -34,12 +35,14 @@ from mtcli.serve.batcher import (
     TooLongError,
     WaitingTranslator,
 )
+from mtcli.serve.corrections import CorrectionsFullError
 from mtcli.serve.models import Choice, Models, ServedModel
-from mtcli.serve.requests import RequestLimits, TranslationRequest
+from mtcli.serve.requests import CorrectionRequest, RequestLimits, TranslationRequest
 from mtcli.serve.uploads import Upload
 from mtcli.terms.terms import Terms, parse_terms
-from mtcli.text.language_identifier import Guess
+from mtcli.text.language_identifier import IdentifiedLanguage
 from mtcli.translate.line_warnings import warnings_of
+from mtcli.translate.memory import Match
 from mtcli.translate.translation import Candidate, Translation
 
 log = logging.getLogger(__name__)
@@ -70,6 +73,8 @@ class TranslatedTexts:
     """See `Choice.confidence`."""
     texts: list[list[str]]
     """The different translations of each text, best first."""
+    matches: list[list[Match]]
+    """What the memory has for the sentences of each text."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,16 @@ class TranslationService:
             model.batcher.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def needs_key(self) -> bool:
+        """Requests for translation must have a key."""
+        return self._api_key is not None
+
+    @property
+    def takes_corrections(self) -> bool:
+        """Users may correct translations."""
+        return any(model.corrections for model in self.models.models)
+
     def check_key(self, api_key: str) -> None:
         """Check the key of a request.
 
@@ -138,7 +153,7 @@ class TranslationService:
             raise HTTPException(413, f"{num_lines} lines; this server takes {self.limits.lines} at a time")
         return fields.model_copy(update={"source": source, "target": target})
 
-    async def identify(self, text: str) -> list[Guess]:
+    async def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return the languages of the server that a text may be in, the most probable first.
 
         Raises:
@@ -154,16 +169,17 @@ class TranslationService:
             HTTPException: 413 for too long a sentence, 503 if the server is busy, 400 or 500 if the translation fails.
         """
         if self.models.is_same_language(fields.source, fields.target):
-            return TranslatedTexts(fields.source, 0.0, [[text] for text in fields.texts])
+            return TranslatedTexts(fields.source, 0.0, [[text] for text in fields.texts], [[] for _ in fields.texts])
         with self._counted(fields.texts) as counted:
             choice = await self._choose(fields)
 
-            def work(translator: WaitingTranslator) -> list[list[str]]:
+            def work(translator: WaitingTranslator) -> tuple[list[list[str]], list[list[Match]]]:
                 return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
             n_best = fields.alternatives + 1
-            texts = await self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
-            return TranslatedTexts(choice.model.src, choice.confidence, texts)
+            run = self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
+            texts, matches = await run
+            return TranslatedTexts(choice.model.src, choice.confidence, texts, matches)
 
     async def translate_lines(
         self, request: Request, fields: TranslationRequest
@@ -186,7 +202,7 @@ class TranslationService:
 
             def work(translator: WaitingTranslator) -> list[tuple[Translation, list[str]]]:
                 found = translate_lines(translator, model, fields)
-                return [(line, warnings_of(line, model.translator.tokenizer)) for line in found]
+                return [(line, _warnings_of(line, model)) for line in found]
 
             n_best = fields.alternatives + 1
             return await self._run(request, model, work, self.limits.seconds, counted, n_best=n_best)
@@ -215,14 +231,59 @@ class TranslationService:
         def work(translator: WaitingTranslator) -> bytes:
             options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
             src, tgt = model.src, model.target_of(upload.target)
+            memory = model.memory_to(upload.target)
             with translator.preparation():
                 segments = translate_segments(
-                    document.segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False
+                    document.segments,
+                    translator,
+                    options,
+                    src=src,
+                    tgt=tgt,
+                    quiet=True,
+                    warn=False,
+                    memory=memory,
+                    document=document,
                 )
             return document.write(segments)
 
         content = await self._run(request, model, work, self.limits.file_seconds)
         return TranslatedFile(content, model.target_of(upload.target))
+
+    async def correct(self, fields: CorrectionRequest) -> None:
+        """Keep the correction of a translation, line by line. The next request is translated with it.
+
+        Raises:
+            HTTPException: 403 if this server takes no corrections, or for a missing or wrong key; 400 for a text or
+                languages that do not fit; 503 if the file has reached its limit or cannot be written.
+        """
+        if not self.takes_corrections:
+            raise HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
+        self.check_key(fields.api_key)
+        source, target = self.models.resolve(fields.source, fields.target)
+        candidates = self.models.candidates(source, target)
+        if len(candidates) > 1 and source == "auto":
+            raise HTTPException(400, "source: this server has several source languages; name one")
+        model = candidates[0]
+        lines = split_lines(fields.q)
+        corrected = split_lines(fields.s)
+        if len(lines) != len(corrected):
+            raise HTTPException(400, f"s: {len(corrected)} lines, and q has {len(lines)}; a correction has as many")
+        if len(lines) > self.limits.lines:
+            raise HTTPException(413, f"{len(lines)} lines; this server takes {self.limits.lines} at a time")
+        pairs = [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
+        if not pairs:
+            raise HTTPException(400, "q: the text is blank")
+        corrections = model.corrections[model.known_target(target)]
+
+        try:
+            await self._in_thread(corrections.add, pairs, fields.note)
+        except CorrectionsFullError:
+            raise HTTPException(503, "the file of corrections has reached its limit; start another one") from None
+        except StorageError as error:
+            log.error("a correction was not kept: %s", error)
+            raise HTTPException(503, "the correction cannot be written; the server's log says why") from None
+        except DataError as error:
+            raise HTTPException(400, str(error)) from None
 
     @contextmanager
     def _counted(self, texts: Sequence[str]) -> Iterator["_Counted"]:
@@ -414,8 +475,8 @@ async def _disconnected(request: Request) -> None:
 
 def translate_texts(
     translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest, max_segments: int
-) -> list[list[str]]:
-    """Return the different translations of each text, best first.
+) -> tuple[list[list[str]], list[list[Match]]]:
+    """Return the different translations of each text, best first, and what the memory has for it.
 
     The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its
     last one.
@@ -437,16 +498,30 @@ def translate_texts(
         raise TooLongError(f"{len(segments):,} paragraphs; this server takes {max_segments:,} in a request")
     options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
     src, tgt = model.src, model.target_of(fields.target)
+    memory = model.memory_to(fields.target)
+    matches: list[tuple[Match, ...]] = []
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number
         with translator.preparation():
             if number == 0:
                 translator.check(map(text_of, segments), model.src)
-            translations = translate_segments(segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False)
+            translations = translate_segments(
+                segments,
+                translator,
+                options,
+                src=src,
+                tgt=tgt,
+                quiet=True,
+                warn=False,
+                memory=memory,
+                matches=matches if number == 0 else None,
+            )
         for texts, text in zip(found, _written(documents, translations), strict=True):
             texts[text] = None
-    return [list(texts) for texts in found]
+    of_segments = iter(matches)
+    of_texts = [list(chain.from_iterable(islice(of_segments, len(document.segments)))) for document in documents]
+    return [list(texts) for texts in found], of_texts
 
 
 def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[Translation]:
@@ -467,10 +542,18 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     terms = parse_request_terms(fields.terms)
     options = model.options_to(fields.target, alignments=True, terms=terms)
     translator.choice = None
-    by_line = BySentence(translator, model.src, model.target_of(fields.target))
+    memory = model.memory_to(fields.target)
+    by_line = BySentence(translator, model.src, model.target_of(fields.target), memory)
     with translator.preparation():
         translator.check(lines, model.src)
         return list(by_line.translate(lines, options, warn=False, quiet=True))
+
+
+def _warnings_of(line: Translation, model: ServedModel) -> list[str]:
+    """Return the warnings about a line; none if the memory has translated all of it."""
+    is_remembered = bool(line.memory) and all(match.is_exact for match in line.memory)
+    is_whole = "".join(match.sentence for match in line.memory).split() == line.source.split()
+    return [] if is_remembered and is_whole else warnings_of(line, model.translator.tokenizer)
 
 
 def parse_request_terms(field: str | list[str]) -> Terms | None:

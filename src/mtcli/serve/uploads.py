@@ -1,6 +1,5 @@
 """Uploaded files: multipart forms with a document; the names of files that clients send, and of their translations."""
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import quote
@@ -10,9 +9,8 @@ from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 
-from mtcli.serve.requests import Bodies, RequestLimits, invalid
+from mtcli.serve.requests import Bodies, RequestLimits, invalid, parse_multipart
 
 MAX_FIELDS = 20
 """Fields of a form with a file."""
@@ -49,23 +47,8 @@ async def read_upload(request: Request, bodies: Bodies, limits: RequestLimits) -
     media_type, options = parse_options_header(request.headers.get("content-type", ""))
     if media_type != b"multipart/form-data":
         raise HTTPException(415, "send multipart/form-data with the file in the field `file`")
-    if options.get(b"charset", b"utf-8").lower() != b"utf-8":  # some codecs of Python fail, or give half a character
-        raise HTTPException(415, "send the form in UTF-8")
     body = await bodies.receive(request, limits.file_body)
-    boundary = options.get(b"boundary", b"")
-    is_complete = bool(boundary) and body.rstrip().endswith(b"--" + boundary + b"--")
-    if not is_complete:
-        raise HTTPException(400, "the form is incomplete, or its boundary is not the one that Content-Type names")
-
-    async def whole_body() -> AsyncGenerator[bytes, None]:
-        yield body
-
-    parser = MultiPartParser(request.headers, whole_body(), max_files=1, max_fields=MAX_FIELDS)
-    parser.spool_max_size = len(body)  # above this size, the parser would write the file to the disk
-    try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        raise HTTPException(400, f"the form is not valid: {error.message}") from None
+    form = await parse_multipart(request, body, options, max_fields=MAX_FIELDS, max_files=1)
     try:
         return await _upload(form)
     finally:

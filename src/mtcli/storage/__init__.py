@@ -12,5 +12,8 @@ See `translate.backends.run_engine`.
 ROBUSTNESS = "robustness.json"
 """The file of a run with its scores on text as people type it. `mtcli eval --robust` writes it."""
 
+CONFIDENCE = "confidence.json"
+"""The file of a run or an imported model with the numbers of its confidence, see `translate.confidence`."""
+
 ORIGIN = "origin.json"
 """The file of an imported model that records where it comes from."""

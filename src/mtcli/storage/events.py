@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.scores import SelectionMetric
 from mtcli.errors import ModelError
 from mtcli.runtime.files import check_regular, open_regular, read_regular, storage_errors, sync_folder
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 MAX_FIRST_LINE = 2**20
 """Longest first line, in bytes, of which the version is read."""
-
-Count = Annotated[int, Within(limits.COUNT)]
 
 
 class _Event(BaseModel):
@@ -63,12 +61,21 @@ class _Data(_Event):
     skipped: dict[str, Count]
 
 
+class _Lengths(_Event):
+    median: Count
+    usual: Count
+    longest: Count
+    unit: Literal["words", "characters"]
+    tokens_per_unit: Annotated[float, Within(limits.WEIGHT)]
+
+
 _KINDS: dict[str, type[_Event]] = {
     "train": _Train,
     "valid": _Valid,
     "average": _Valid,
     "start": _Valid,
     "data": _Data,
+    "lengths": _Lengths,
     "end": _Timed,
 }
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.errors import ModelError
 from mtcli.model.transformer import Transformer
@@ -19,8 +19,6 @@ from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file
 from mtcli.storage.tensors import NAME, OLD_NAME, Tensors, read_tensors, to_bytes
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-
-Count = Annotated[int, Within(limits.COUNT)]
 
 
 class ModelInfo(BaseModel):
@@ -47,6 +45,8 @@ class ModelInfo(BaseModel):
     """The steps of the checkpoints whose mean this model is; empty if it is the checkpoint of `step`."""
     longest_src: Count
     """Tokens of the longest source sentence in training, without `</s>`."""
+    usual_src: Count | None = None
+    """99% of the training sources have at most so many tokens; longer ones are translated worse. None: unknown."""
     terms: bool = False
     """The sources of training had terms with their translations, see `data.terms`."""
     bleu_tokenizer: str | None = None

@@ -14,7 +14,7 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.config.toml_file import to_toml
 from mtcli.errors import UsageError
 from mtcli.runtime.files import open_regular, replace_file, storage_errors
-from mtcli.storage import ENGINE, ROBUSTNESS, checkpoint
+from mtcli.storage import CONFIDENCE, ENGINE, ROBUSTNESS, checkpoint
 from mtcli.storage.events import check_version
 from mtcli.storage.model_file import ModelInfo, averaged_bytes, mean_parameters
 from mtcli.storage.state import State
@@ -22,8 +22,8 @@ from mtcli.storage.state import State
 log = logging.getLogger(__name__)
 
 RUN_FILES = (
-    "README.md", "checkpoints", "config.toml", "data", ENGINE, "metrics.jsonl", "model.safetensors", "report.html",
-    ROBUSTNESS, "tensorboard", "tokenizer.json",
+    "README.md", "checkpoints", CONFIDENCE, "config.toml", "data", ENGINE, "metrics.jsonl", "model.safetensors",
+    "report.html", ROBUSTNESS, "tensorboard", "tokenizer.json",
 )  # fmt: skip
 """The files and folders that mtcli writes into a run folder, and the only ones that `--overwrite` deletes."""
 

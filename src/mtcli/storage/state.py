@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.scores import SELECTION_NAMES, SelectionMetric, combined_score
 from mtcli.errors import ModelError
 from mtcli.runtime.files import read_regular
 
-Count = Annotated[int, Within(limits.COUNT)]
 Amount = Annotated[float, Within(limits.AMOUNT)]
 
 COMPARABLE_PAIRS = 100

@@ -10,7 +10,7 @@ garbles the terms that it has not seen. In some pairs, the translations are repl
 in the target (`TermInventor`): these can only be copied.
 """
 
-import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Annotation, Tokenizer, marker_id
@@ -40,9 +41,6 @@ MAX_SHARE = 0.02
 MIN_FREQUENT = 20
 """Number of lines up to which a word may be a term in any case: in a small corpus, `MAX_SHARE` is too few lines."""
 
-ANNOTATED = 0.5
-"""Share of the pairs with terms in which they are annotated. In the others, the model learns to translate without."""
-
 MAX_TERMS = 3
 """Terms that are annotated in a pair, at most."""
 
@@ -63,7 +61,7 @@ NEW_WORD = 0.2
 
 Ids = list[int]
 
-Edit = tuple[int, int, Ids]
+Replacement = tuple[int, int, Ids]
 """Start and end of a span, and the ids that replace it."""
 
 
@@ -76,37 +74,44 @@ class _Link:
 
 
 class TermAnnotator:
-    """Chooses terms in training pairs. The choice depends on the pair and the seed only."""
+    """Chooses terms in training pairs."""
 
-    def __init__(self, partners: dict[str, dict[str, float]], seed: int):
+    def __init__(self, partners: dict[str, dict[str, float]]):
         """Initialise it.
 
         Args:
             partners: For each source word, the target words that may translate it, and their association.
-            seed: Decides which pairs are annotated, and which of their terms.
         """
         self.partners = partners
-        self.seed = seed
 
     @classmethod
-    def learn(cls, pairs: Iterable[Pair], seed: int) -> "TermAnnotator":
-        """Estimate which words belong together from training pairs."""
-        return cls(_associated(pairs), seed)
+    def learn(cls, pairs: Iterable[Pair], max_share: float = MAX_SHARE) -> "TermAnnotator":
+        """Estimate which words belong together from training pairs.
 
-    def annotations(self, pair: Pair) -> list[Annotation]:
-        """Return the terms that are annotated in the source of a pair, normalized to NFC, in their order."""
-        src, tgt = pair
-        draw = int.from_bytes(hashlib.blake2b(f"{self.seed}\0{src}\0{tgt}".encode(), digest_size=16).digest(), "little")
-        draw, choice = divmod(draw, 1 << 32)
-        if choice >= ANNOTATED * (1 << 32):
-            return []
+        Args:
+            pairs: The pairs.
+            max_share: Share of the lines up to which a word may be a term, see `MAX_SHARE`.
+        """
+        return cls(_associated(pairs, max_share))
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "TermAnnotator":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        return cls(TypeAdapter(dict[str, dict[str, float]]).validate_json(content, strict=True))
+
+    def to_json(self) -> bytes:
+        """Return the associations as JSON."""
+        return json.dumps(self.partners, ensure_ascii=False).encode()
+
+    def annotations(self, pair: Pair, random: Random) -> list[Annotation]:
+        """Return some terms of a pair, normalized to NFC, in the order of its source; none if it has none."""
         terms = self.terms(pair)
-        draw, number = divmod(draw, MAX_TERMS)
-        chosen = []
-        for _ in range(min(number + 1, len(terms))):
-            draw, place = divmod(draw, len(terms))
-            chosen.append(terms.pop(place))
-        return sorted(chosen, key=lambda term: term.start)
+        number = min(random.randint(1, MAX_TERMS), len(terms))
+        return sorted(random.sample(terms, number), key=lambda term: term.start)
 
     def terms(self, pair: Pair) -> list[Annotation]:
         """Return all terms of a pair: words, or several in a row, whose translations are in the target.
@@ -209,7 +214,7 @@ class _SideCounts:
         return np.array([self._lines[i] for i in range(len(self.ids))], dtype=np.int64)
 
 
-def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
+def _associated(pairs: Iterable[Pair], max_share: float) -> dict[str, dict[str, float]]:
     """Return the Dice coefficients of source and target words of at least `MIN_DICE`, see `TermAnnotator`."""
     src = _SideCounts()
     tgt = _SideCounts()
@@ -222,7 +227,7 @@ def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
     src_total = src.num_lines()[src_of_key]
     tgt_total = tgt.num_lines()[tgt_of_key]
     dice = 2 * together / (src_total + tgt_total)
-    most = max(MIN_FREQUENT, MAX_SHARE * len(keys_of_lines))
+    most = max(MIN_FREQUENT, max_share * len(keys_of_lines))
     kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
     src_words = list(src.ids)
     tgt_words = list(tgt.ids)
@@ -271,14 +276,13 @@ def _vocabulary(line: str) -> list[str]:
 
 
 class TermInventor:
-    """Replaces the translations of terms in encoded pairs. The result depends on the pair and the seed only."""
+    """Replaces the translations of terms in encoded pairs."""
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, share: float = INVENTED):
+    def __init__(self, tokenizer: Tokenizer, share: float = INVENTED):
         """Collect the target tokens that consist of letters.
 
         Args:
             tokenizer: Has one vocabulary for both sides.
-            seed: Decides which pairs have invented translations, and which ones.
             share: Share of the pairs whose translations are invented.
         """
         begins: Ids = []
@@ -288,10 +292,9 @@ class TermInventor:
                 (begins if text.startswith("▁") else continues).append(token)
         self._begins = begins or continues
         self._continues = continues or begins
-        self._seed = seed
         self._share = share
 
-    def replaced(self, src: Ids, tgt: Ids) -> tuple[Ids, Ids]:
+    def replaced(self, src: Ids, tgt: Ids, random: Random) -> tuple[Ids, Ids]:
         """Return a pair with invented translations of its terms, or the same pair in the share that keeps its own.
 
         A term whose translation is not in the target exactly once, as tokens, keeps it.
@@ -299,13 +302,12 @@ class TermInventor:
         Args:
             src: The ids of a source with annotations.
             tgt: The ids of its target.
+            random: Decides whether, and which ones.
         """
-        digest = hashlib.blake2b(f"{self._seed} {src} {tgt}".encode(), digest_size=8).digest()
-        random = Random(int.from_bytes(digest, "little"))
         if random.random() >= self._share or not self._begins:
             return src, tgt
-        src_edits: list[Edit] = []
-        tgt_edits: list[Edit] = []
+        src_edits: list[Replacement] = []
+        tgt_edits: list[Replacement] = []
         for start, end in translations(src):
             places = places_of(src[start:end], tgt)
             if len(places) != 1:
@@ -340,7 +342,7 @@ def places_of(phrase: Ids, ids: Ids) -> list[int]:
     return [i for i in range(len(ids) - n + 1) if ids[i : i + n] == phrase]
 
 
-def _edited(ids: Ids, edits: Iterable[Edit]) -> Ids:
+def _edited(ids: Ids, edits: Iterable[Replacement]) -> Ids:
     """Return ids with some spans replaced, which are in ascending order."""
     result: Ids = []
     after = 0

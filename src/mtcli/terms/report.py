@@ -73,7 +73,8 @@ class TermsReport:
         if self._stream is None:
             return
         record = {"line": self.lines, **record_of(use)}
-        self._stream.write((_json(record) if self._as_json else _row(record)) + "\n")
+        line = json.dumps(record, ensure_ascii=False) if self._as_json else _row(record)
+        self._stream.write(f"{line}\n")
 
     def summary(self) -> str:
         """Return one line: how many terms were used, and which were not, the most frequent first."""
@@ -114,10 +115,6 @@ def record_of(use: TermUse) -> dict[str, Any]:
         "source_start": use.match.start,
         "target_start": use.start,
     }
-
-
-def _json(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False)
 
 
 def _row(record: dict[str, Any]) -> str:

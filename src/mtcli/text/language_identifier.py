@@ -13,7 +13,7 @@ MAX_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True)
-class Guess:
+class IdentifiedLanguage:
     """A language that a text may be in."""
 
     language: str
@@ -40,13 +40,13 @@ class LanguageIdentifier:
         if self.codes:
             self._classifier.set_languages(list(self.codes))
 
-    def identify(self, text: str) -> list[Guess]:
+    def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return all languages with their probabilities, the most probable first; none for a text without letters."""
         shown = text[:MAX_CHARACTERS]
         if not self.codes or not any(character.isalpha() for character in shown):
             return []
         ranked = self._classifier.rank(shown)
-        return [Guess(self.codes[language], float(probability)) for language, probability in ranked]
+        return [IdentifiedLanguage(self.codes[language], float(probability)) for language, probability in ranked]
 
 
 @cache

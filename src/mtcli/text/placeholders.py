@@ -12,6 +12,7 @@ from functools import cache
 from typing import Final
 from zlib import crc32
 
+from mtcli.text import symbols
 from mtcli.text.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
 
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
@@ -39,7 +40,8 @@ _TEMPLATE = (
 )
 _OTHER_NAMES = (
     r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
-    r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?![\w@])|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
+    r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?:[.-][a-z0-9_]\w{0,60}){0,5}(?![\w@])|"
+    r"(?<![\w#&/])#\w{0,80}[^\W\d]\w{0,80}(?!\w)|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
 )
 # Names after a colon, as of Laravel, and `:smile:`; code between backticks, also with a role of reStructuredText.
 _CODE = (
@@ -68,11 +70,12 @@ _SUFFIXES = (
     "tar|xz|exe|dll|msi|dmg|deb|rpm|apk|jar|png|jpe?g|gif|svg|webp|mp[34]|wav|cfg|conf|ini|log|sh|bat|css|cpp|hpp|java|"
     "md|sql|iso|srt|vtt|xliff|tmx"
 )
-_HOST_ENDS = "com|org|net|io|gov|edu|info|dev|app"
+_HOST_ENDS = "com|org|net|io|gov|edu|info|dev|app|ai|br|ch|cn|cz|de|eu|fr|jp|kr|nl|pl|ru|tv|uk"
 _NAME = r"(?<![\w.@/\\-])(?:[\w.+-]{1,64}/){0,20}[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}"
 _FILE = (
     rf"{_NAME}\.(?:(?:{_SUFFIXES})(?![\w-])(?:[?#]{_URL_PART}{_URL_END})?|"
-    rf"(?i:{_HOST_ENDS})(?![\w.-])(?:/{_URL_PART}{_URL_END})?/?)"
+    rf"(?i:{_HOST_ENDS})(?![\w.-])(?:/{_URL_PART}{_URL_END})?/?)|"
+    rf"(?<![\w.@/\\-])(?:[a-z\d-]{{2,64}}\.){{1,5}}[a-z]{{2,3}}/{_URL_PART}{_URL_END}"
 )
 _DRIVE = (
     r"(?<!\w)[A-Za-z]:(?:/[\w.+@*-]*[\w*])+|"
@@ -86,15 +89,6 @@ _PATH = (
 )
 _ENTITY = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
 _TAG = r"</?[A-Za-z][^<>]*>|</?\d{1,3} ?/?>|<!--[^<>]*-->"
-_PICTURE = (
-    "[\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
-    "\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55]"
-)
-_EMOJI = (
-    "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
-    rf"{_PICTURE}[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]*(?:\u200d{_PICTURE}[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]*)*|"
-    "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f|[\u00a9\u00ae\u2117\u2120\u2122]\ufe0f?"
-)
 TOKENS: Final = tuple(chr(0x10FF00 + number) for number in range(10))
 """The characters of the placeholder tokens."""
 _TOKEN = f"[{TOKENS[0]}-{TOKENS[-1]}]"
@@ -106,11 +100,11 @@ _ORDERED = (
 # The first character decides which patterns are tried. Most places of a text are inside words, where none begins.
 _NOT_IN_WORD = "(?<![A-Za-z0-9_])"
 _PROTECTED = (
-    rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{_IDENTIFIER}|{_FILE}|"
+    rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{symbols.LETTERED_SYMBOL}|{_IDENTIFIER}|{_FILE}|"
     rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
-    rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{_EMOJI}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
-    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_GO}|{_QT}|%%|"
-    rf"%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*(?:\$(?!\w))?|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_EMOJI}|{_TOKEN}|{_FILE}|"
+    rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{symbols.NUMBERED_SYMBOL}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
+    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_GO}|{_QT}|"
+    rf"{symbols.SYMBOL}|%%|%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*(?:\$(?!\w))?|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_TOKEN}|{_FILE}|"
     rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
 )
 _START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")
@@ -126,10 +120,11 @@ _STATEMENT = re.compile(
 _DIGIT = re.compile(r"\d")
 _NUMBERED = re.compile(r"%\d+\$")
 
-_SIGNS = r"%$&{<@`\[\d\\/_\u00a3\u00a5\u00a9\u00ae\u00bc-\u00be\u2117-\u2bff\u203c-\u2049\ufe0f\U0001f000-\U0010ffff"
+_SIGNS = rf"%$&{{<@`\[\d\\/_\u00bc-\u00be{symbols.ALWAYS}\U0010ff00-\U0010ffff"
 # It begins with a set of characters, for which `re` searches fast.
 _HINT = re.compile(
-    rf"[{_SIGNS}.:(-](?:(?<=[{_SIGNS}])|(?<=[\w:][.:])(?=\w)|(?<=:)(?=[A-Za-z_])|(?<=--)(?=\w)|(?<=\w\()(?=\)))"
+    rf"[{_SIGNS}.:({symbols.SOMETIMES}-](?:(?<=[{_SIGNS}])|(?<=[\w:][.:])(?=\w)|(?<=:)(?=[A-Za-z_])|(?<=--)(?=\w)|"
+    rf"(?<=\w\()(?=\))|{symbols.AFTER_SOMETIMES})"
 )
 """A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
 
@@ -160,8 +155,9 @@ def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
     """Return the spans of a text that must not be translated, in order. They do not overlap.
 
     They are URLs, e-mail addresses, paths and names of files, tags written as text, placeholders of common formats
-    (`%s`, `%1$s`, `%(name)s`, `%1`, `{name}`, `{0:.2f}`, `{{x}}`, `${x}`, `$VAR`, ICU messages), `&entities;`, emoji,
-    numbers with units, and numbers that languages write alike (see `numbers.is_alike`).
+    (`%s`, `%1$s`, `%(name)s`, `%1`, `{name}`, `{0:.2f}`, `{{x}}`, `${x}`, `$VAR`, ICU messages), `&entities;`,
+    `@names`, `#tags`, symbols (see `symbols`), numbers with units, and numbers that languages write alike (see
+    `numbers.is_alike`).
 
     Args:
         text: The text.

@@ -12,6 +12,8 @@ _BEFORE_ITS_CONSONANT = frozenset("เแโใไເແໂໃໄ")
 _AFTER_ITS_CHARACTER = frozenset("ーぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ々ๆໆะາະำຳ")
 """Letters that belong to the character before them."""
 
+_ASCII_WORD = re.compile(r"\w+|\S", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Word:
@@ -30,6 +32,11 @@ def words_of(line: str) -> list[Word]:
     In scripts without spaces between words, each character counts as a word, so that terms are found inside a text.
     """
     return [Word(found.group(), found.start(), found.end()) for found in _word_pattern().finditer(line)]
+
+
+def word_texts(line: str) -> list[str]:
+    """Return the texts of `words_of`, in less time."""
+    return _ASCII_WORD.findall(line) if line.isascii() else _word_pattern().findall(line)
 
 
 @cache

@@ -57,7 +57,6 @@ NUM_UNTIMED_STEPS = 2
 """Steps before the timed ones: the first steps are slower."""
 
 MAX_TIMED_STEPS = 20
-
 MAX_TIMED_SECONDS = 1.0
 """Timing ends after this many steps or, after a whole step, this many seconds."""
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from mtcli.corpus.batching import Batch, PlannedBatch, collate
+from mtcli.runtime.cores import iterate_ahead
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
-from mtcli.runtime.prefetch import iterate_ahead
 
 NUM_AHEAD = 4
 """Batches that are loaded ahead of training on a GPU."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
+from mtcli.corpus.quality.survey import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
-from mtcli.runtime.terminal import log_columns, one_line
-from mtcli.runtime.wording import command, counted
+from mtcli.runtime.wording import command, counted, log_columns, one_line
 from mtcli.storage.state import State
 from mtcli.training.validation import TestScores, Validation
 
@@ -31,23 +31,16 @@ def log_validation(state: State, result: Validation) -> None:
     log_samples(result.samples)
 
 
-FEW_TRAINING_PAIRS = 5_000
-"""Fewer training pairs are reported as too few: half of the smallest number that gives a usable translator."""
-
-
 def warn_of_few_pairs(config: Config, pairs: int) -> None:
-    """Warn if the training pairs are far too few to train from scratch. The built-in demo gets no warning.
+    """Say what helps with few training pairs, as a warning if they are far too few. The built-in demo gets none.
 
     Args:
         config: The configuration of a run that starts without another model.
         pairs: Number of training pairs.
     """
-    if config.data.train and pairs < FEW_TRAINING_PAIRS:
-        log.warning(
-            "%s: far too few for a usable translator, which needs 10,000 or more in one narrow domain and 100,000 or "
-            "more for everyday sentences; start from an existing model with --init (docs/training.md)",
-            counted(pairs, "training pair"),
-        )
+    remark = remark_on_size(pairs)
+    if config.data.train and remark:
+        log.log(logging.WARNING if pairs < FAR_TOO_FEW_PAIRS else logging.INFO, "%s", remark)
 
 
 def warn_of_long_warmup(train: TrainConfig) -> None:

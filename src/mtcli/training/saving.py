@@ -40,7 +40,8 @@ class HostCopy:
         """
         for name, tensor in tensors.items():
             if name not in self._buffers:
-                self._buffers[name] = _host_buffer(tensor)
+                pinned = tensor.is_cuda
+                self._buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
             self._buffers[name].copy_(tensor.detach(), non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -51,11 +52,6 @@ class HostCopy:
         """Wait until the copies are complete. Any thread may call this."""
         if self._copied is not None:
             self._copied.synchronize()
-
-
-def _host_buffer(tensor: Tensor) -> Tensor:
-    """Return memory of the host for a copy of a tensor; pinned if the tensor is on a GPU."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
 class BackgroundTask:
@@ -216,19 +212,11 @@ class Checkpoints:
         checkpoint.write(self.folder, state.step, content, optimizer_state, state.values())
         if state.step in state.best_steps or (state.finished and state.start_is_best):
             publish(session.run, state.best_steps, session.info)
-        self._delete_old(state)
+        # The average needs the newest checkpoints later, and the model that fine-tuning began with is compared again.
+        pinned = {0, state.best_step or 0, *self._scheduled()[-session.config.train.average :]}
+        with files.storage_errors(session.run):
+            checkpoint.prune(self.folder, session.config.train.keep, pinned)
         self._write_seconds = session.clock() - started_at
-
-    def _delete_old(self, state: State) -> None:
-        """Delete old checkpoints, except those that are needed later.
-
-        These are the best one, those that the average at the end may need, and the model that fine-tuning started
-        from, which is compared with the best one at the end.
-        """
-        settings = self.session.config.train
-        pinned = {0, state.best_step or 0, *self._scheduled()[-settings.average :]}
-        with files.storage_errors(self.session.run):
-            checkpoint.prune(self.folder, settings.keep, pinned)
 
     def scheduled(self) -> list[int]:
         """Return the steps of the checkpoints that exist, for averaging.

@@ -10,6 +10,7 @@ import torch
 from mtcli.config.schema import Config
 from mtcli.config.scores import selection_metric_of_run
 from mtcli.corpus.cache.prepare import Prepared
+from mtcli.corpus.variants import SourceLengths
 from mtcli.runtime.device import runs_ahead
 from mtcli.runtime.distributed import Group
 from mtcli.storage.events import Metrics
@@ -55,6 +56,8 @@ class Session:
         self.clock = clock
         self.counted_until = started
         """What `clock` showed when `state.seconds` was last updated."""
+        joins = config.data.variants == "on"
+        self.lengths = SourceLengths.of(data.train, data.tokenizer, joins=joins, max_length=config.data.max_length)
         self.info = ModelInfo(
             model=config.model,
             decode=config.decode,
@@ -66,6 +69,7 @@ class Session:
             tokenizer=data.tokenizer.digest(),
             step=0,
             longest_src=data.train.longest_src,
+            usual_src=self.lengths.usual,
             terms=config.data.terms,
             bleu_tokenizer=config.train.bleu_tokenizer,
         )

@@ -20,6 +20,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan, Position
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.errors import InterruptedTrainingError, ModelError, MtcliError, UsageError
+from mtcli.evaluation.confidence import TooFewError, num_calibration_lines, update_confidence
 from mtcli.exchange.engine_export import NoTimeError, can_have_engine, update_engine
 from mtcli.model.transformer import Transformer
 from mtcli.report.plan import Plan
@@ -47,6 +48,7 @@ from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import Forecast
 from mtcli.training.time.timed_parts import Clock, spread
+from mtcli.translate.confidence import read_confidence
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +141,14 @@ class Trainer:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
             log_next(session.run, test=bool(session.data.test))
-            session.on_main_rank(partial(update_run_engine, session, received, in_budget=False))
+            session.on_main_rank(partial(self._prepare_use, received, in_budget=False))
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
         self.learner.prepare()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
+            session.record("lengths", **asdict(session.lengths))
             if not session.data.init:
                 warn_of_few_pairs(session.config, len(session.data.train))
             warn_of_long_warmup(session.config.train)
@@ -157,7 +160,18 @@ class Trainer:
             reason = self._run_steps(received)
             # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
             session.on_main_rank(partial(self.evaluator.conclude, reason), self._write_report, self._finish)
-        session.on_main_rank(partial(update_run_engine, session, received, in_budget=True))
+        session.on_main_rank(partial(self._prepare_use, received, in_budget=True))
+
+    def _prepare_use(self, received: Sequence[int], *, in_budget: bool) -> None:
+        """Add to a finished run what makes its translations faster, and what says how good they are.
+
+        Args:
+            received: See `update_run_engine`.
+            in_budget: See there.
+        """
+        update_run_engine(self.session, received, in_budget=in_budget)
+        if update_run_confidence(self.session, received, in_budget=in_budget):
+            self._write_report()
 
     def describe(self) -> None:
         """Record and log the plan of the run, and check that its batches fit into memory.
@@ -368,12 +382,9 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
     held_out = [*spread(session.data.valid), *spread(session.data.test)]
     if not can_have_engine(session.config, len(held_out)):
         return
-    session.count_time()
     state = session.state
-    seconds = MAX_ENGINE_SECONDS
-    if in_budget and session.config.train.time:
-        converting = 2 * max(state.save_seconds, state.write_seconds)
-        seconds = min(MAX_ENGINE_SECONDS, session.config.train.time - state.seconds - converting)
+    converting = 2 * max(state.save_seconds, state.write_seconds)
+    seconds = _seconds_after_training(session, MAX_ENGINE_SECONDS, converting, in_budget=in_budget)
     deadline = session.clock() + seconds
     sources = [src for src, _ in held_out]
     try:
@@ -386,3 +397,57 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
         log.info("no time was left to convert the model for faster translation; %s", remedy)
     except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
         log.info("the model was not converted for faster translation: %s", error)
+
+
+MAX_CALIBRATION_SECONDS = 60.0
+"""Seconds that calibrating the confidence may take."""
+
+
+def update_run_confidence(session: Session, received: Sequence[int], *, in_budget: bool) -> bool:
+    """Calibrate the confidence of the run's model on its validation pairs, unless that has been done.
+
+    A failure leaves the run without one. Few pairs are no failure.
+
+    Args:
+        session: See `update_run_engine`.
+        received: See there.
+        in_budget: See there.
+
+    Returns:
+        It has been calibrated now.
+    """
+    if num_calibration_lines(len(session.data.valid)) == 0 or read_confidence(session.run) is not None:
+        return False
+    seconds = _seconds_after_training(session, MAX_CALIBRATION_SECONDS, 0.0, in_budget=in_budget)
+    deadline = session.clock() + seconds
+    try:
+        confidence = update_confidence(
+            session.run,
+            session.data.valid,
+            session.device.type,
+            lambda: 0.0 if received else deadline - session.clock(),
+        )
+    except TooFewError:
+        log.info("no time was left to calibrate the confidence of translations; run the same command again for it")
+        return False
+    except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
+        log.info("the confidence of translations was not calibrated: %s", error)
+        return False
+    assert confidence is not None
+    log.info("the confidence of translations is calibrated on %s", counted(confidence.pairs, "validation pair"))
+    return True
+
+
+def _seconds_after_training(session: Session, most: float, needed: float, *, in_budget: bool) -> float:
+    """Return the seconds that work after the last checkpoint may take.
+
+    Args:
+        session: The training.
+        most: The result without a time budget.
+        needed: Seconds of the time budget that the work needs besides.
+        in_budget: See `update_run_engine`.
+    """
+    session.count_time()
+    if not in_budget or not session.config.train.time:
+        return most
+    return min(most, session.config.train.time - session.state.seconds - needed)

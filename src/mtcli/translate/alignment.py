@@ -19,7 +19,7 @@ import numpy.typing as npt
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.words import word_spans
 from mtcli.translate.translation import Candidate, Links
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 Weights = npt.NDArray[np.float32]
 """Attention weights (T, S) of one pair, or more rows and columns, which are not used."""
@@ -27,7 +27,7 @@ Weights = npt.NDArray[np.float32]
 WordSpans = Callable[[str], Sequence[tuple[int, int]]]
 """Returns start and end of each word of a text."""
 
-CrossAttention = Callable[[Sequence[Source], Sequence[Sequence[int]]], Sequence[Weights]]
+CrossAttention = Callable[[Sequence[SourceLine], Sequence[Sequence[int]]], Sequence[Weights]]
 """See `Backend.cross_attention`."""
 
 
@@ -47,7 +47,7 @@ def alignment_layer(num_layers: int) -> int:
 
 def align(
     tokenizer: Tokenizer,
-    sources: Sequence[Source],
+    sources: Sequence[SourceLine],
     candidates: Sequence[Sequence[Candidate]],
     cross_attention: CrossAttention,
     *,

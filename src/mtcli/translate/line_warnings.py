@@ -25,28 +25,38 @@ MAX_TAGS_NAMED = 10
 """Target languages that one warning names."""
 
 
-def warn_about_lines(window: Window, tokenizer: Tokenizer, longest_src: int) -> None:
-    """Warn about lines that are shortened, longer than any in training, or mostly of unseen letters.
+def warn_about_lines(window: Window, tokenizer: Tokenizer, usual_src: int) -> None:
+    """Warn about lines that are shortened, longer than nearly all in training, or mostly of unseen letters.
 
     Args:
         window: The lines, before they are shortened.
         tokenizer: The model's.
-        longest_src: Tokens of the longest source in training.
+        usual_src: Tokens that nearly all sources in training had at most.
     """
     shortened = []
     long = []
     for number, ids in enumerate(window.ids, window.first + 1):
         if len(ids) > MAX_LINE_TOKENS:
             shortened.append(number)
-        elif len(ids) > longest_src:
+        elif len(ids) > usual_src:
             long.append(number)
     if shortened:
         numbers = _line_numbers(shortened, max_named=len(shortened))
         log.warning("%s: too long; only the first %d tokens are translated", numbers, MAX_LINE_TOKENS)
     if long:
-        message = "%s: more tokens than any source in training (%d): the translation may be poor"
-        log.warning(message, _line_numbers(long), longest_src)
+        log.warning("%s: %s", _line_numbers(long), longer_than_usual(usual_src))
     warn_about_characters(window, tokenizer)
+
+
+def longer_than_usual(usual_src: int) -> str:
+    """Return the end of a warning about a text that is longer than nearly all sources in training."""
+    return f"longer than nearly all training sources ({usual_src:,} tokens): the translation may be poor"
+
+
+def warn_about_long_sentences(numbers: Sequence[int], usual_src: int) -> None:
+    """Warn about lines with a sentence that is longer than usual. Lines are numbered from 1."""
+    if numbers:
+        log.warning("%s: has a sentence %s", _line_numbers(numbers), longer_than_usual(usual_src))
 
 
 def warn_about_characters(window: Window, tokenizer: Tokenizer) -> None:

@@ -8,6 +8,7 @@ from mtcli.errors import ModelError, UsageError
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance
 from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
+from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -63,11 +64,16 @@ def load_ensemble(
         elif engine == "auto":
             backend = load_run_engine(first, device, options)
         if backend is not None:
-            return Translator(backend), backend.defaults, backend.languages
+            translator = Translator(backend)
+            translator.confidence = read_confidence(first)
+            return translator, backend.defaults, backend.languages
         if is_exported:
             raise ModelError(f"{first}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
     pytorch, defaults, languages = load_with_pytorch(folders, device)
-    return Translator(pytorch), defaults, languages
+    translator = Translator(pytorch)
+    if not others:
+        translator.confidence = read_confidence(first)
+    return translator, defaults, languages
 
 
 def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
@@ -98,6 +104,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBac
     members = [other.model for other, _, _ in loaded]
     longest_src = min(other.longest_src for other, _, _ in loaded)
     together = PyTorchBackend(members[0], backend.tokenizer, longest_src, others=members[1:])
+    together.usual_src = min(other.usual_src for other, _, _ in loaded)
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
     together.bleu_tokenizer = backend.bleu_tokenizer
     return together, defaults, languages

@@ -21,7 +21,7 @@ from mtcli.translate.windows import WINDOW
 
 log = logging.getLogger(__name__)
 
-Render = Callable[[Translation, int], Iterable[str]]
+RenderLines = Callable[[Translation, int], Iterable[str]]
 """The output lines of the translation of the line with this number, from 0."""
 
 
@@ -30,7 +30,7 @@ def translate_file(
     source: str,
     target: Path,
     options: Options,
-    render: Render,
+    render: RenderLines,
     *,
     replace: bool,
 ) -> None:
@@ -86,7 +86,7 @@ def _own_lines(lines: Iterable[str], group: Group) -> Iterator[str]:
             yield line
 
 
-def _write_windows(found: Iterator[Translation], parts: Path, render: Render, group: Group) -> int:
+def _write_windows(found: Iterator[Translation], parts: Path, render: RenderLines, group: Group) -> int:
     """Write each window of this rank to a file with the window's number as its name, and return how many there are.
 
     Raises:

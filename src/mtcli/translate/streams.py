@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.signals import QuietInterrupt
-from mtcli.runtime.terminal import printable
-from mtcli.runtime.wording import counted
+from mtcli.runtime.wording import counted, printable
 from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
@@ -220,6 +219,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         "score": best.score,
         "log_prob": best.log_prob,
     }
+    if best.confidence is not None:
+        record["confidence"] = round(best.confidence, 1)
     if len(found.candidates) > 1:
         record["translations"] = [candidate.text for candidate in found.candidates]
         record["scores"] = [candidate.score for candidate in found.candidates]
@@ -232,6 +233,8 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
         record["numbers"] = {"missing": list(check.missing), "added": list(check.added)}
     if found.terms:
         record["terms"] = [record_of(use) for use in found.terms]
+    if found.memory:
+        record["memory"] = [match.record() for match in found.memory]
     if alignments:
         record["alignment"] = pharaoh(best.alignment)
         if len(found.candidates) > 1:

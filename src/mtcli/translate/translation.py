@@ -3,10 +3,13 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
 from mtcli.terms.terms import Terms, TermUse
+
+if TYPE_CHECKING:
+    from mtcli.translate.memory import Match
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Options:
         """Translations are replaced, see `repair`."""
         return self.repair and not self.sample and not self.prefix
 
+    @property
+    def is_calibrated(self) -> bool:
+        """The confidence of a model holds: neither chance nor the user chooses tokens."""
+        return not self.sample and not self.prefix and self.terms is None
+
 
 Links = tuple[tuple[int, int], ...]
 """Word alignment: indices of a source word and a target word, sorted. See `alignment.align`."""
@@ -112,6 +120,8 @@ class Candidate:
     """Empty unless the options ask for alignments."""
     draws: int = 1
     """How often sampling drew this text."""
+    confidence: float | None = None
+    """The chrF that it is expected to have, 0 to 100, see `translate.confidence`; None if it is not known."""
     reverse_log_prob: float | None = None
     """log P(line | text) in nats under a reverse model, which then is part of the score; None without reranking."""
 
@@ -124,6 +134,8 @@ class Translation:
     candidates: tuple[Candidate, ...]
     terms: tuple[TermUse, ...] = ()
     """The terms of the line as far as it is translated, in its order, and where the best translation uses them."""
+    memory: "tuple[Match, ...]" = ()
+    """The entries of a translation memory for its sentences, in their order: those that are used, and near matches."""
 
     @property
     def text(self) -> str:

@@ -20,11 +20,12 @@ from mtcli.text.repetitions import added_repetition
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
+from mtcli.translate.confidence import Confidence
 from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
-    Source,
+    SourceLine,
     Window,
     annotated,
     read_windows,
@@ -62,13 +63,17 @@ class Translator:
         self.backend = backend
         self.tokenizer = backend.tokenizer
         self.longest_src = backend.longest_src
-        """Tokens of the longest source in training; longer lines cause a warning."""
+        """Tokens of the longest source in training; longer sentences are divided."""
+        self.usual_src = backend.usual_src
+        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
         self.aligns = backend.aligns
         """It supports the option `alignments`."""
         self.reads_ahead = backend.reads_ahead
         """The next window is read before the last one is translated."""
         self.rerank: Rerank | None = None
         """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
+        self.confidence: Confidence | None = None
+        """Computes the confidence of translations; None: they have none."""
 
     def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
         """Add terms to the options of a search.
@@ -163,13 +168,15 @@ class Translator:
         while the last batches of the window before are searched.
         """
 
-        def batches() -> Iterator[tuple[_Work, list[Source]]]:
+        def batches() -> Iterator[tuple[_Work, list[SourceLine]]]:
             for first, lines in windows:
                 work = self._begin_window(first, lines, search, warn=warn)
                 for batch in work.batches:
                     yield work, batch
 
-        def searched(batch: tuple[_Work, list[Source]]) -> tuple[_Work, list[Source], list[tuple[Candidate, ...]]]:
+        def searched(
+            batch: tuple[_Work, list[SourceLine]],
+        ) -> tuple[_Work, list[SourceLine], list[tuple[Candidate, ...]]]:
             work, sources = batch
             return work, sources, search.candidates(sources) if sources else []
 
@@ -184,7 +191,7 @@ class Translator:
         options = search.options
         window = Window(first, lines, self.tokenizer.encode_src(lines))
         if warn:
-            warn_about_lines(window, self.tokenizer, self.longest_src)
+            warn_about_lines(window, self.tokenizer, self.usual_src)
             if not options.to:
                 warn_about_missing_tags(window, self.tokenizer)
         window = shortened(window, self.tokenizer)
@@ -203,6 +210,10 @@ class Translator:
         options = search.options
         if options.retry_terms and self.backend.requires_terms:
             self._retry_terms(work, replace(options, terms_mode="hard"))
+        if self.confidence is not None and options.is_calibrated:
+            for source in work.sources:
+                rated = self.confidence.rated(work.found[source.number], len(source.ids))
+                work.found[source.number] = rated
         numbered = enumerate(work.lines, work.first)
         translations = [Translation(line, work.found.get(number, _BLANK)) for number, line in numbered]
         if work.terms:
@@ -221,7 +232,7 @@ class Translator:
             work.add(sources, candidates)
         self._repair(work, lacking, search)
 
-    def _repair(self, work: "_Work", sources: Sequence[Source], search: "_Search") -> None:
+    def _repair(self, work: "_Work", sources: Sequence[SourceLine], search: "_Search") -> None:
         """Search again for those of some sources that have no usable translation, if the options say so.
 
         The same backend searches as before. CTranslate2 may find other hypotheses than PyTorch where n-grams are
@@ -250,14 +261,14 @@ class _Work:
     lines: Sequence[str]
     terms: Sequence[Sequence[Match]]
     """The terms in each line; empty if the options have no terms."""
-    sources: Sequence[Source]
+    sources: Sequence[SourceLine]
     """The lines that have anything to translate."""
-    batches: Sequence[list[Source]]
+    batches: Sequence[list[SourceLine]]
     """These sources, divided; one empty batch if there are none."""
     found: dict[int, tuple[Candidate, ...]] = field(default_factory=dict)
     """The translations so far, by the number of their line in the input."""
 
-    def add(self, sources: Sequence[Source], candidates: Sequence[tuple[Candidate, ...]]) -> None:
+    def add(self, sources: Sequence[SourceLine], candidates: Sequence[tuple[Candidate, ...]]) -> None:
         """Keep the translations of some sources, in place of those before."""
         self.found.update(zip((source.number for source in sources), candidates, strict=True))
 
@@ -270,7 +281,7 @@ class _Search:
     options: Options
     rerank: Rerank | None
 
-    def batches(self, sources: Sequence[Source]) -> list[list[Source]]:
+    def batches(self, sources: Sequence[SourceLine]) -> list[list[SourceLine]]:
         """Divide sources into batches of similar length.
 
         The longest sources come first, so that a batch that is too large fails at once. There are as few batches as the
@@ -302,13 +313,13 @@ class _Search:
         return self.backend.map_batches(search, batches, self.options)
 
     def batches_with_candidates(
-        self, sources: Sequence[Source]
-    ) -> Iterator[tuple[list[Source], list[tuple[Candidate, ...]]]]:
+        self, sources: Sequence[SourceLine]
+    ) -> Iterator[tuple[list[SourceLine], list[tuple[Candidate, ...]]]]:
         """Yield the batches of some sources, each with the translations of its sources."""
         batches = self.batches(sources)
         yield from zip(batches, self.map(self.candidates, batches), strict=True)
 
-    def candidates(self, sources: Sequence[Source]) -> list[tuple[Candidate, ...]]:
+    def candidates(self, sources: Sequence[SourceLine]) -> list[tuple[Candidate, ...]]:
         """Search the `n_best` translations of each source of a batch.
 
         The first translation is the best that the beam of the options finds, after reranking, whatever `n_best` is. If
@@ -327,7 +338,7 @@ class _Search:
             found = self._aligned(sources, found)
         return [tuple(candidates) for candidates in found]
 
-    def _search_once(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def _search_once(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search once. Return the different texts found for each source, best first, and only usable ones if any is."""
         if self.rerank is not None:
             options = replace(options, scores=True)
@@ -336,13 +347,13 @@ class _Search:
             found = self.rerank([source.line for source in sources], found)
         return [self._usable(*pair) for pair in zip(sources, found, strict=True)]
 
-    def _usable(self, source: Source, candidates: list[Candidate]) -> list[Candidate]:
+    def _usable(self, source: SourceLine, candidates: list[Candidate]) -> list[Candidate]:
         """Return the usable translations of a source if the options say so and it has any."""
         if not self.options.repairs or (self.options.n_best == 1 and _is_translated(source, candidates)):
             return candidates
         return usable(source.line, candidates)
 
-    def _search_wider(self, sources: Sequence[Source], wider: Options, found: list[list[Candidate]]) -> None:
+    def _search_wider(self, sources: Sequence[SourceLine], wider: Options, found: list[list[Candidate]]) -> None:
         """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
         options = self.options
         lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
@@ -356,7 +367,7 @@ class _Search:
                 else:
                     found[i] = self._usable(sources[i], add_new_texts(found[i], merged))
 
-    def _aligned(self, sources: Sequence[Source], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+    def _aligned(self, sources: Sequence[SourceLine], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Add to each candidate of each source its word alignment."""
         from mtcli.translate.alignment import align  # which imports NumPy
 
@@ -378,7 +389,7 @@ def _with_length_penalty(candidate: Candidate, options: Options) -> Candidate:
     return replace(candidate, penalty=penalty, score=candidate.log_prob / penalty)
 
 
-def _is_translated(source: Source, candidates: Sequence[Candidate]) -> bool:
+def _is_translated(source: SourceLine, candidates: Sequence[Candidate]) -> bool:
     """Return True if the best translation of a line is usable."""
     return is_usable(source.line, candidates[0].text)
 

@@ -35,7 +35,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLine:
     """A line of a window with its source ids, as a backend searches for its translations."""
 
     number: int
@@ -103,7 +103,7 @@ def _next_lines(lines: Iterator[str], ready: Callable[[], bool], size: int) -> l
     return window
 
 
-def sources_with_tokens(window: Window, tokenizer: Tokenizer) -> list[Source]:
+def sources_with_tokens(window: Window, tokenizer: Tokenizer) -> list[SourceLine]:
     """Return the lines of a window that have anything to translate.
 
     Besides blank lines, these exclude lines that SentencePiece normalizes to nothing, such as a zero-width space. A
@@ -112,7 +112,7 @@ def sources_with_tokens(window: Window, tokenizer: Tokenizer) -> list[Source]:
     tags = set(tokenizer.tags.values())
     terms = window.terms or [()] * len(window.lines)
     rows = zip(count(window.first), window.lines, window.ids, terms, strict=False)
-    return [Source(*row) for row in rows if row[1].strip() and not tags.issuperset(row[2])]
+    return [SourceLine(*row) for row in rows if row[1].strip() and not tags.issuperset(row[2])]
 
 
 def tagged(window: Window, tokenizer: Tokenizer, to: str) -> Window:

@@ -36,6 +36,9 @@ Splits = dict[str, list[Pair]]
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
 """The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
 
+TERMS_FILE = "data/terms.json"
+"""The file that it also writes with `data.terms`: which words translate each other, see `TermAnnotator`."""
+
 
 SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
 """The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
@@ -50,7 +53,9 @@ def build_data(
     parent: Parent | None = None,
     transfer: TakenOver | None = None,
 ) -> dict[str, Any]:
-    """Write `FILES` and `data/info.json` into a run folder. `info.json` is written last, when all is complete.
+    """Write `FILES`, `TERMS_FILE` with `data.terms`, and `data/info.json` into a run folder.
+
+    `info.json` is written last, when all is complete.
 
     Args:
         config: Names the corpora.
@@ -87,12 +92,16 @@ def build_data(
     if parent is not None:
         transfer = TakenOver.of(parent, tokenizer, config)
 
+    files = list(FILES)
     annotator = _learn_terms(config, training, tokenizer)
+    if annotator is not None:
+        replace_file(run / TERMS_FILE, annotator.to_json())
+        files.append(TERMS_FILE)
     counts = Counts()
     cache = run / "data" / "train.arrow"
     sample = SpreadSample()
     pairs = _sampled(training.read("encoding", counts, splits), sample)
-    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, annotator=annotator)
+    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
@@ -117,7 +126,7 @@ def build_data(
             **{name: len(held_out) for name, held_out in splits.items()},
             "skipped": dict(Counter(counts.skipped) + Counter(given_counts.skipped)),
         },
-        "files": {name: fingerprint(run / name) for name in FILES},
+        "files": {name: fingerprint(run / name) for name in files},
     }
     write_data_info(run / "data" / "info.json", info)
     return info
@@ -129,14 +138,6 @@ def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Token
     tagged = count_tagged(cache, rows, [] if tag is None else [tag])
     origins = zip(tagged, corpora.synthetic, strict=True)
     return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
-
-
-def read_training_pairs(config: Config) -> Iterator[Pair]:
-    """Read the training pairs of a configuration as text, without those that are held out."""
-    corpora = _Corpora(config)
-    training = _TrainingPairs(corpora, _hold_out(config, corpora))
-    for _, pair in training.read("reading", Counts()):
-        yield pair
 
 
 class _Corpora:
@@ -300,7 +301,7 @@ def _train_tokenizer(config: Config, training: _TrainingPairs, parent: Parent | 
 
 
 def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer) -> TermAnnotator | None:
-    """Return what chooses terms in the training pairs, if `data.terms` is set.
+    """Return what finds terms in the training pairs, if `data.terms` is set.
 
     Raises:
         UsageError: The vocabulary has no markers for terms, or no target words on the source side.
@@ -311,7 +312,7 @@ def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer)
         raise UsageError("data.terms: needs one vocabulary for both sides (tokenizer.joint), trained by mtcli")
     log.info("looking for terms in the pairs")
     pairs = (pair for _, pair in training.read("reading for terms", Counts()))
-    return TermAnnotator.learn(pairs, config.data.split_seed)
+    return TermAnnotator.learn(pairs)
 
 
 def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mtcli.errors import DataError
+from mtcli.runtime.cores import prefetch_map
 from mtcli.runtime.files import check_regular, new_file
-from mtcli.runtime.prefetch import prefetch_map
-from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -182,7 +181,6 @@ def encode_pairs(
     *,
     max_length: int,
     counts: Counts,
-    annotator: TermAnnotator | None = None,
 ) -> Counter[int]:
     """Encode pairs into a cache, in order. Pairs with a side over `max_length` tokens are skipped and counted.
 
@@ -192,8 +190,6 @@ def encode_pairs(
         path: The Arrow file to write. It appears under its name only when it is complete.
         max_length: Limit of each side in tokens, without `</s>`.
         counts: Each pair that is too long moves from `used` to `skipped`.
-        annotator: Chooses terms whose translations are written into the sources, unless a side becomes too long. In a
-            share of these pairs, the translations are invented, see `TermInventor`.
 
     Returns:
         The number of rows written for each corpus.
@@ -206,11 +202,8 @@ def encode_pairs(
     def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
         src = tokenizer.encode_src([pair[0] for _, pair in chunk])
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
-        if annotator is not None and inventor is not None:
-            _annotate(src, tgt, [pair for _, pair in chunk], tokenizer, annotator, inventor, max_length)
         return chunk, src, tgt
 
-    inventor = TermInventor(tokenizer, annotator.seed) if annotator else None
     schema = _schema()
     rows: Counter[int] = Counter()
     with new_file(path) as file, pa.ipc.new_file(file, schema) as writer:
@@ -225,29 +218,6 @@ def encode_pairs(
             columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     return rows
-
-
-def _annotate(
-    src: list[list[int]],
-    tgt: list[list[int]],
-    pairs: Sequence[Pair],
-    tokenizer: Tokenizer,
-    annotator: TermAnnotator,
-    inventor: TermInventor,
-    max_length: int,
-) -> None:
-    """Write the translations of terms into the ids of sources, and invented ones into both sides, in place."""
-    annotations = [annotator.annotations(pair) for pair in pairs]
-    chosen = [row for row, terms in enumerate(annotations) if terms]
-    texts = [pairs[row][0] for row in chosen]
-    for row, ids in zip(chosen, tokenizer.encode_annotated(texts, [annotations[row] for row in chosen]), strict=True):
-        if len(ids) > max_length:
-            continue
-        src[row] = ids
-        invented_src, invented_tgt = inventor.replaced(ids, tgt[row])
-        if max(len(invented_src), len(invented_tgt)) <= max_length:
-            src[row] = invented_src
-            tgt[row] = invented_tgt
 
 
 def _list_array(rows: Sequence[Sequence[int]]) -> Any:

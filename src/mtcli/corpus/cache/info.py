@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Strict
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.readers.sources import parse_source, source_files
@@ -19,7 +19,6 @@ from mtcli.errors import DataError
 from mtcli.runtime.files import open_regular, read_regular, replace_file
 
 Json = dict[str, Any]
-Count = Annotated[int, Within(limits.COUNT)]
 Weight = Annotated[float, Within(limits.WEIGHT)]
 
 

@@ -2,6 +2,7 @@
 
 data/train.arrow                     encoded training pairs
 data/valid.jsonl, data/test.jsonl    held-out pairs as text
+data/terms.json                      with data.terms: the words that translate each other
 data/info.json                       what all of it was made from; without it, the data is built again
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from mtcli.config import scores
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.build import FILES, build_data
+from mtcli.corpus.cache.build import FILES, TERMS_FILE, build_data
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.cache.info import (
     check_unchanged,
@@ -35,7 +36,8 @@ from mtcli.corpus.overlap import count_trained_on, share_of
 from mtcli.corpus.readers.rows import check_dataset
 from mtcli.corpus.readers.sources import resolve
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
-from mtcli.runtime.files import check_regular, storage_errors
+from mtcli.runtime.files import check_regular, read_regular, storage_errors
+from mtcli.terms.annotation import TermAnnotator
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -63,6 +65,8 @@ class Prepared:
     """Pairs read, and what they were used for or why they were skipped."""
     init: str | None
     """Checksum of the weights that the run starts from; None: they are random."""
+    terms: TermAnnotator | None = None
+    """Finds terms in the pairs; None: `data.terms` is off, or the pairs were annotated when they were prepared."""
     transfer: TakenOver | None = None
     """What was taken from a model of other languages; None: the run starts from none."""
 
@@ -186,7 +190,7 @@ def _read_info(config: Config, run: Path) -> Json | None:
     try:
         info = read_data_info(path)
         settings = recorded_settings(info)
-        if set(info["files"]) != {*FILES}:
+        if {*info["files"]} - {TERMS_FILE} != {*FILES}:
             raise ValueError("it names other files")
     except UNREADABLE:
         log.warning("%s cannot be read; preparing the data again", path)
@@ -199,12 +203,14 @@ def _read_info(config: Config, run: Path) -> Json | None:
 
 
 def _damaged_file(run: Path, info: Json) -> str | None:
-    """Return the first of `FILES` that is not as `info.json` describes it; None: all are complete.
+    """Return the first prepared file that is not as `info.json` describes it; None: all are complete.
 
     Raises:
         ModelError: It is the tokenizer, and building the data would replace it by another one.
     """
-    for name in FILES:
+    for name in (*FILES, TERMS_FILE):
+        if name not in info["files"]:
+            continue
         path = run / name
         if _is_regular(path) and fingerprint(path)["sha256"] == info["files"][name]["sha256"]:
             continue
@@ -295,8 +301,22 @@ def _open(run: Path, info: Json) -> Prepared:
         test=read_split(run, "test", empty_ok=True),
         counts=info["counts"],
         init=info["init"],
+        terms=_terms(run) if TERMS_FILE in info["files"] else None,
         transfer=TakenOver.from_json(info.get("transfer")),
     )
+
+
+def _terms(run: Path) -> TermAnnotator:
+    """Read what finds terms in the pairs.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    path = run / TERMS_FILE
+    try:
+        return TermAnnotator.from_json(read_regular(path))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); delete {run / 'data'} to prepare the data again") from None
 
 
 def _warn_of_useless_scores(config: Config, ready: Prepared) -> None:

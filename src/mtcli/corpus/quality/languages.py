@@ -8,6 +8,7 @@ from mtcli.corpus.quality.rules import MIN_WORDS, num_words
 from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.text.languages import base, english_name
+from mtcli.text.lines import Pair
 
 SURE = 0.95
 """Probability from which a text counts as another language."""
@@ -19,8 +20,6 @@ MAX_DECLARED = 0.1
 """Share of the sample in the declared language up to which it is wrong."""
 MIN_FOUND = 0.7
 """Share of the sample in another language from which it is that one."""
-
-Pair = tuple[str, str]
 
 
 class SpreadSample:

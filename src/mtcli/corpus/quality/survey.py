@@ -30,7 +30,7 @@ BATCH_PAIRS = 4096
 """Pairs that are looked at together, so that a tokenizer encodes many lines per call."""
 
 Bits = npt.NDArray[np.uint32]
-Hashes = npt.NDArray[np.int64]
+SourceHashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 EXAMPLES = 3
@@ -38,6 +38,12 @@ EXAMPLES = 3
 
 WIDTH = 80
 """Characters of each side of an example."""
+
+FAR_TOO_FEW_PAIRS = 5000
+"""Fewer pairs than this are hardly enough for one narrow domain."""
+
+FEW_PAIRS = 30_000
+"""With fewer pairs than this, a parent model gives more than any setting of a training (docs/small-languages.md)."""
 
 UNSPACED_SCRIPTS = {"Chinese or Japanese", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"}
 """Scripts without spaces between words, as `rules.script` names them. Words are not counted in them."""
@@ -226,7 +232,11 @@ class _Encoder:
 
 
 def _compare_pairs(
-    found: Bits, pair_hashes: Hashes, source_hashes: Hashes, script_pairs: npt.NDArray[np.uint16], scripts: list[Pair]
+    found: Bits,
+    pair_hashes: SourceHashes,
+    source_hashes: SourceHashes,
+    script_pairs: npt.NDArray[np.uint16],
+    scripts: list[Pair],
 ) -> Pair:
     """Add the bits that depend on other pairs to `found`, and return the usual script of each side.
 
@@ -249,7 +259,7 @@ def _compare_pairs(
     return usual
 
 
-def _repeats(values: Hashes) -> tuple[Flags, Flags]:
+def _repeats(values: SourceHashes) -> tuple[Flags, Flags]:
     """Return for each value if it occurs before, and if it occurs again later."""
     order = np.argsort(values, kind="stable")
     same = values[order[1:]] == values[order[:-1]]
@@ -399,6 +409,23 @@ def _side_statistics(seen: Survey, side: int, language: str, tokens: TokenCounts
     return found
 
 
+def remark_on_size(pairs: int) -> str | None:
+    """Return what would help a training on so few pairs; None for `FEW_PAIRS` or more, or for no pairs."""
+    if not 0 < pairs < FEW_PAIRS:
+        return None
+    number = counted(pairs, "training pair")
+    ways = (
+        "start from a model of a large or related language that shares a side with yours (--init PARENT); use text "
+        "that you have in one language only (mtcli improve --mono-tgt FILE); docs/small-languages.md shows how"
+    )
+    if pairs < FAR_TOO_FEW_PAIRS:
+        return (
+            f"{number}: far too few for a usable translator, which needs 10,000 or more in one narrow domain and "
+            f"100,000 or more for everyday sentences. What helps: {ways}"
+        )
+    return f"{number}: few for everyday sentences. What helps: {ways}"
+
+
 def to_text(report: Report) -> str:
     """Return a summary, then each finding with advice and examples."""
     pairs = len(report.survey.found)
@@ -413,6 +440,8 @@ def to_text(report: Report) -> str:
         lines += ["", *_finding_lines(finding, pairs)]
     removed = _removed(report)
     lines.append("")
+    if remark := remark_on_size(pairs - removed):
+        lines += [remark, ""]
     if removed:
         lines.append(f"mtcli data clean would remove {_share(removed, pairs)}; its --rejected FILE lists them")
         invalid = next((finding.pairs for finding in report.findings if finding.rule.name == "invalid UTF-8"), 0)

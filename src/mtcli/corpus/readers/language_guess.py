@@ -27,7 +27,7 @@ JSON_LINES = 1000
 
 
 @dataclass(frozen=True)
-class Guess:
+class GuessedLanguages:
     """Source and target language."""
 
     src: str
@@ -46,7 +46,7 @@ class _Found:
     """The first language is the source. Files that only differ in their language have no order."""
 
 
-def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> Guess:
+def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> GuessedLanguages:
     """Guess the languages of all corpora, and which one is the source.
 
     A pair of codes in a name, such as `en-de`, is source and target, and columns are source and target in their order.
@@ -94,7 +94,7 @@ def _ask(src: str | None, tgt: str | None) -> str:
     return f"add {' '.join(missing)}, or whatever they are"
 
 
-def _guess(spec: str, src: str | None, tgt: str | None) -> Guess | None:
+def _guess(spec: str, src: str | None, tgt: str | None) -> GuessedLanguages | None:
     """Return the languages of one corpus; None: its names do not give exactly two.
 
     Raises:
@@ -110,13 +110,17 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> Guess | None:
         return None
     first, second = found.languages
     if found.ordered:
-        return Guess(first, second, found.where)
+        return GuessedLanguages(first, second, found.where)
     english = [name for name in found.languages if base(name) == "en"]
     if len(english) != 1:
         holds = f"{spec}: holds {first} and {second} ({found.where})"
         remedy = f"add --src {first} --tgt {second}, or --src {second} --tgt {first}"
         raise UsageError(f"{holds}, and nothing says which is the source; {remedy}")
-    return Guess(second, first, found.where) if second in english else Guess(first, second, found.where)
+    return (
+        GuessedLanguages(second, first, found.where)
+        if second in english
+        else GuessedLanguages(first, second, found.where)
+    )
 
 
 def _find(spec: str) -> _Found | None:
@@ -142,13 +146,13 @@ def _spelling(found: _Found, language: str) -> str | None:
     return next((name for name in found.languages if same(language, name)), None)
 
 
-def _complete(found: _Found, src: str | None, tgt: str | None) -> Guess | None:
+def _complete(found: _Found, src: str | None, tgt: str | None) -> GuessedLanguages | None:
     """Return the guess if one language was given: the other language is the other one of the two that were found."""
     given = src if src is not None else tgt
     others = [name for name in found.languages if not same(name, given or "")]
     if len(others) != 1 or len(found.languages) != 2:
         return None
-    return Guess(src if src is not None else others[0], tgt if tgt is not None else others[0], found.where)
+    return GuessedLanguages(src if src is not None else others[0], tgt if tgt is not None else others[0], found.where)
 
 
 def _in_name(spec: str) -> _Found | None:

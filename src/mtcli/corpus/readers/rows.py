@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mtcli.corpus.readers.columns import are_side_names
+from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError
 from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES
 from mtcli.text.lines import LINE_BYTES, LINE_LIMIT

@@ -38,9 +38,7 @@ ENCODING_BYTES = 1000
 """Bytes at the start of a file in which it declares its encoding."""
 
 _LINE_BREAK = re.compile(r"\s*\n\s*")
-
 _ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([^\"']+)")
-
 _CONTROL = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
 
 

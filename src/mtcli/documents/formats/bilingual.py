@@ -5,17 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of
 from mtcli.documents.formats.items import make_span
-from mtcli.documents.formats.slots import Copy, Edit, Span, render_with
+from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span, render_with
 from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
 from mtcli.errors import DataError
 from mtcli.text import languages
 
 
-@dataclass(frozen=True)
-class Unit:
+@dataclass
+class BilingualUnit:
     """A source without a translation; see `slots.Slot`."""
 
     span: Span
@@ -25,6 +26,10 @@ class Unit:
     after: str
     place: Callable[[str], Sequence[Edit]]
     """Returns the edits that write a translation into the file, in the order of the file."""
+    place_rated: Callable[[str, float], Sequence[Edit]] | None = None
+    """The same for a translation with a confidence; None: the file has no place for it."""
+    confidence: float | None = None
+    """Of the translation that will be written."""
 
     @property
     def segment(self) -> Inline:
@@ -35,24 +40,44 @@ class Unit:
         """See `Slot.edits`. A translation that is the same as the source is written as it is there."""
         is_same = merged(translation) == self.segment
         content = copy(self.span.start, self.span.end) if is_same else self.span.render(translation, {})
-        return self.place(self.before + content + self.after)
+        content = self.before + content + self.after
+        if self.confidence is not None and self.place_rated is not None:
+            return self.place_rated(content, self.confidence)
+        return self.place(content)
 
 
-def make_unit(text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]) -> Unit | None:
+class RatedSlotDocument(SlotDocument):
+    """A document of bilingual units; see `format.RatedDocument`."""
+
+    has_place_for_confidence = True
+
+    def __init__(self, source: EncodedText, units: Sequence[BilingualUnit], declarations: Sequence[Edit] = ()):
+        super().__init__(source, units, declarations)
+        self._units = units
+
+    def rate(self, confidences: Sequence[float | None]) -> None:
+        """See `format.RatedDocument.rate`."""
+        for unit, confidence in zip(self._units, confidences, strict=True):
+            unit.confidence = confidence
+
+
+def make_unit(
+    text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]
+) -> BilingualUnit | None:
     """Make a unit of an element with text; None if there is no letter in it.
 
     Args:
         text: The file.
         source: The element with the text in the source language.
         classify: See `inline_items`.
-        place: See `Unit`.
+        place: See `BilingualUnit`.
     """
     start, end = inside(text, source)
     escape_text = partial(escape, references_of(text[start:end]))
     span = make_span(text, list(inline_items(text, source, classify)), render_with(escape_text))
     if span is None:
         return None
-    return Unit(span, text[start : span.start], text[span.end : end], place)
+    return BilingualUnit(span, text[start : span.start], text[span.end : end], place)
 
 
 def is_filled(text: str, element: Element) -> bool:

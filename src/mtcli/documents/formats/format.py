@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mtcli.documents.markup.inline import Inline
 
@@ -34,6 +34,20 @@ class Document(Protocol):
 
         With the segments themselves as translations, this is the file that was read, byte for byte.
         """
+        ...
+
+
+@runtime_checkable
+class RatedDocument(Document, Protocol):
+    """A file that may have a place for the confidence of each translation."""
+
+    @property
+    def has_place_for_confidence(self) -> bool:
+        """It has one."""
+        ...
+
+    def rate(self, confidences: Sequence[float | None]) -> None:
+        """Note the confidence of each translation that will be written, 0 to 100; None: it has none."""
         ...
 
 

@@ -52,12 +52,10 @@ _NAMED = re.compile(r"%\d+[$:]|%\[|%\(|%<(?!PRI)\w+>|%\{|\{\s*\w|'")
 _WITHOUT_ARGUMENT = frozenset({"%%", "%m", "{{", "}}", "~~", "~%"})
 
 _FLAG = re.compile(r"(?<![\w-])([a-z+\d-]+)-format\b")
-
 _FEW = 5
 """A plural form that fewer numbers up to 1,000 have needs no directive for the number, as in `one file`."""
 
 _NAMES_OF_KEYS = re.compile(r"[_&](?=[^\W_])")
-
 _MAX_LABEL = 80
 """Characters of a label with an access key."""
 
@@ -67,29 +65,21 @@ LINE_WIDTH = 76
 """Characters of a message on one line, with its quotation marks; gettext wraps at 79 with the keyword."""
 
 _STRINGS = r'(?P<strings>"(?:[^"\\\r\n]|\\.)*"[ \t]*(?:\r?\n[ \t]*"(?:[^"\\\r\n]|\\.)*"[ \t]*)*)'
-
 _FIELD = re.compile(
     rf"^[ \t]*(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)(?:\[(?P<index>\d{{1,3}})\])?[ \t]*{_STRINGS}(?=\r?$)",
     re.MULTILINE,
 )
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
-
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-
 _WRITTEN = {"\\": "\\\\", '"': '\\"'} | {value: f"\\{key}" for key, value in _ESCAPED.items()}
-
 _ESCAPED_BYTES = re.compile("[\udc80-\udcff]+")
 """Bytes that are not ASCII, as `surrogateescape` decodes them."""
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
-
 _FLAGS = re.compile(r"^#,(.*)$", re.MULTILINE)
-
 _PLURAL = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=([^;]*)")
-
 _KEYWORD_LINE = re.compile(r'(?:^|\r)[ \t]*(?:msg\w*|")', re.MULTILINE)
 """Also after a lone carriage return, which ends no line of a catalogue."""
 

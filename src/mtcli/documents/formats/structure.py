@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.format import Document
+from mtcli.documents.formats.format import Document, RatedDocument
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
@@ -116,6 +116,16 @@ class VerifiedDocument:
     def segments(self) -> Sequence[Inline]:
         """See `Document.segments`."""
         return self._document.segments
+
+    @property
+    def has_place_for_confidence(self) -> bool:
+        """See `RatedDocument`."""
+        return isinstance(self._document, RatedDocument) and self._document.has_place_for_confidence
+
+    def rate(self, confidences: Sequence[float | None]) -> None:
+        """See `RatedDocument.rate`."""
+        if isinstance(self._document, RatedDocument):
+            self._document.rate(confidences)
 
     def write(self, translations: Sequence[Inline]) -> bytes:
         """Return the file with its translations. Segments with which the structure would differ stay as they are."""

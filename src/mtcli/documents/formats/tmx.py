@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.formats.bilingual import Unit, fill, is_filled, language_tag, make_unit
+from mtcli.documents.formats.bilingual import BilingualUnit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.slots import Edit, SlotDocument
@@ -62,7 +62,7 @@ def _find(entry: Element, code: str) -> Element | None:
     return exact[0] if exact else next((variant for _, variant in variants), None)
 
 
-def _unit(text: str, entry: Element, options: ReadOptions) -> Unit | None:
+def _unit(text: str, entry: Element, options: ReadOptions) -> BilingualUnit | None:
     source = _find(entry, options.src)
     target = _find(entry, options.tgt)
     segment = next(source.elements("seg"), None) if source else None

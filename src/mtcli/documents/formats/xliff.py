@@ -2,16 +2,20 @@
 
 A target is kept unless it is empty or its state says that it needs a translation. New and filled targets of XLIFF 1.2
 have the state `needs-review-translation` and the qualifier `mt-suggestion`, which stands for machine translation.
+
+The confidence of a translation is the `match-quality` of a suggestion beside the target (`alt-trans`) in XLIFF 1.2, the
+only element that has it there. In XLIFF 2 it is the MT Confidence of ITS 2.0, on a marker around the target.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
-    Unit,
+    BilingualUnit,
+    RatedSlotDocument,
     check_language,
     fill,
     is_filled,
@@ -20,13 +24,16 @@ from mtcli.documents.formats.bilingual import (
 )
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.slots import Edit, SlotDocument
+from mtcli.documents.formats.slots import Edit
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, is_empty_tag, outside, tag_name
 from mtcli.errors import DataError
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""
+ORIGIN = "mtcli"
+"""The origin of suggestions and markers with a confidence."""
+_START_OF_TARGET = re.compile(r"(?P<space>\s*)<(?P<prefix>(?:[^\s<>/:]+:)?)target\b")
 _CHANGING = frozenset({"state", "target-language", "trgLang"})
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
@@ -50,10 +57,15 @@ def read(content: bytes, options: ReadOptions) -> Document:
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
-    """Return a hash of all elements but targets, see `format.Structure`."""
+    """Return a hash of all elements but targets and suggestions of mtcli, see `format.Structure`."""
     text, _ = decode_xml(content, options.name)
     root = read_xml(text, options.name)
-    return tree_structure(root, without=lambda element: element.name == "target", changing=_CHANGING)
+    return tree_structure(root, without=_is_written, changing=_CHANGING)
+
+
+def _is_written(element: Element) -> bool:
+    """Return True for an element that a translation adds or changes."""
+    return element.name == "target" or (element.name == "alt-trans" and element.attributes.get("origin") == ORIGIN)
 
 
 class _Reader1:
@@ -75,14 +87,16 @@ class _Reader1:
         self.root = root
         self.options = options
 
-    def document(self, encoding: str) -> SlotDocument:
+    def document(self, encoding: str) -> RatedSlotDocument:
         """Return the document."""
         declarations: list[Edit] = []
         for element in [self.root, *self.root.elements("file")]:
             if element.name == self.languages_at:
                 declarations.extend(self._languages(element))
         units = list(self._units(self.root, translate=True))
-        return SlotDocument(EncodedText(self.text, encoding), units, declarations)
+        for number, unit in enumerate(units, 1):
+            unit.place_rated = partial(self._place_rated, unit.place, number)
+        return RatedSlotDocument(EncodedText(self.text, encoding), units, declarations)
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""
@@ -92,7 +106,7 @@ class _Reader1:
             start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
             yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{language_tag(self.options.tgt)}"')
 
-    def _units(self, element: Element, translate: bool) -> Iterator[Unit]:
+    def _units(self, element: Element, translate: bool) -> Iterator[BilingualUnit]:
         """Yield the units without a translation in an element."""
         translate = element.attributes.get("translate", "yes" if translate else "no") != "no"
         if element.name == self.unit_name:
@@ -103,7 +117,7 @@ class _Reader1:
         for child in element.elements():
             yield from self._units(child, translate)
 
-    def _unit(self, element: Element) -> Unit | None:
+    def _unit(self, element: Element) -> BilingualUnit | None:
         """Return the unit of an element with a source, or None if it has a translation."""
         source = next(element.elements("source"), None)
         target = next(element.elements("target"), None)
@@ -135,6 +149,27 @@ class _Reader1:
         attributes = "".join(f' {key}="{value}"' for key, value in NEW_TARGET.items())
         return [self._new_target(source, f"<{name}{attributes}>{content}</{name}>")]
 
+    def _place_rated(
+        self, place: Callable[[str], Sequence[Edit]], number: int, content: str, confidence: float
+    ) -> Sequence[Edit]:
+        """Return the edits for a target with a confidence.
+
+        Args:
+            place: Returns the edits for the target, of which the last one writes it.
+            number: Number of the unit.
+            content: Of the target.
+            confidence: 0 to 100.
+        """
+        *before, last = place(content)
+        target = _START_OF_TARGET.match(last.content)
+        assert target is not None, "the last edit writes the target"
+        space, prefix = target.groups()
+        suggestion = (
+            f'<{prefix}alt-trans match-quality="{confidence:.0f}%" origin="{ORIGIN}">'
+            f"<{prefix}target>{content}</{prefix}target></{prefix}alt-trans>"
+        )
+        return [*before, last._replace(content=last.content + space + suggestion)]
+
     def _new_target(self, source: Element, target: str) -> Edit:
         place = outside(self.text, source)[1]
         return Edit(place, place, indentation(self.text, source.start) + target)
@@ -163,6 +198,19 @@ class _Reader2(_Reader1):
         name = self._target_name(source)
         assert source.parent is not None
         return [*self._translated(source.parent), self._new_target(source, f"<{name}>{content}</{name}>")]
+
+    def _place_rated(
+        self, place: Callable[[str], Sequence[Edit]], number: int, content: str, confidence: float
+    ) -> Sequence[Edit]:
+        *_, last = place(content)
+        target = _START_OF_TARGET.match(last.content)
+        assert target is not None, "the last edit writes the target"
+        marker = f"{target['prefix']}mrk"
+        attributes = (
+            f'id="{ORIGIN}-{number}" type="its:generic" xmlns:its="http://www.w3.org/2005/11/its" '
+            f'its:mtConfidence="{confidence / 100:.2f}" its:annotatorsRef="mt-confidence|{ORIGIN}"'
+        )
+        return place(f"<{marker} {attributes}>{content}</{marker}>")
 
     def _translated(self, segment: Element) -> Iterator[Edit]:
         """Yield the edit that changes the state of a segment, if it says that there is no translation."""

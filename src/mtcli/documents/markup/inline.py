@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from mtcli.text.symbols import is_symbol
+
 Kind = Literal["open", "close", "point"]
 """An opening tag, a closing tag, or markup without a partner."""
 _MARKUP = re.compile(r"<[^<>]*>|&#\w+;")
@@ -50,6 +52,11 @@ class ProtectedText(Tag):
     def is_markup(self) -> bool:
         """See `Tag.is_markup`."""
         return self.name != ""
+
+    @property
+    def is_content(self) -> bool:
+        """See `Tag.is_content`. A symbol such as a smiley stands for no words, also if it has letters."""
+        return super(ProtectedText, self).is_content and not is_symbol(self.raw)
 
 
 Inline = tuple[str | Tag, ...]

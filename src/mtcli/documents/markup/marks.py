@@ -1,4 +1,7 @@
-"""Sentences with markup: their text, and the tree of their *marks*, which are tags and protected texts."""
+"""Sentences with markup: their text, and the tree of their *marks*, which are tags and protected texts.
+
+A *piece* of a sentence is either text or a mark.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,6 +11,7 @@ from itertools import accumulate, groupby
 from mtcli.documents.markup.inline import Inline, Kind, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.text.placeholders import find_protected, is_kept, is_statement, protected_of
+from mtcli.text.symbols import is_symbol
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
 _UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
@@ -18,6 +22,7 @@ _LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNO
 """A line break of HTML, Word, XML or Markdown. In a quote of Markdown, it ends with the mark of the next line."""
 _SEPARATE_SIGNS = re.compile(r"\s*[,;:.!?…)\]–—-]+(?=\s+\S)")
 """Signs between two words, with a space after them."""
+_BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）"}
 _MARKUP_SIGNS = frozenset('&<>"\\*_`[]#|~')
 """Characters that some formats write in another way than they are read."""
 MAX_DEPTH = 50
@@ -73,13 +78,30 @@ def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
             continue
         end = 0
         for start, next_end in find_protected(part, decimals=decimals):
+            text = part[start:next_end]
+            last = pieces[-1] if pieces and start == end else ""
             if start > end:
                 pieces.append(part[end:start])
-            pieces.append(_protected(part[start:next_end]))
+            elif isinstance(last, ProtectedText) and is_symbol(last.raw) and is_symbol(text):
+                text = last.raw + text  # no space may come between them
+                del pieces[-1]
+            pieces.append(_protected(text))
             end = next_end
         if end < len(part):
             pieces.append(part[end:])
-    return _with_unpaired_text_as_points(pieces)
+    return _with_unpaired_text_as_points(_with_brackets(pieces))
+
+
+def _with_brackets(pieces: Sequence[str | Tag]) -> list[str | Tag]:
+    """Add brackets around symbols to these, such as `(😀)`: empty brackets would be left for the model."""
+    found = list(pieces)
+    for before, piece, after in zip(range(len(pieces)), pieces[1:], pieces[2:], strict=False):
+        head = found[before]
+        if not isinstance(piece, ProtectedText) or not isinstance(head, str) or not isinstance(after, str):
+            continue
+        if head[-1:] in _BRACKETS and after[:1] == _BRACKETS[head[-1:]] and is_symbol(piece.raw):
+            found[before : before + 3] = [head[:-1], ProtectedText(f"{head[-1:]}{piece.raw}{after[0]}"), after[1:]]
+    return [piece for piece in found if piece != ""]
 
 
 def with_joined_neighbors(pieces: Sequence[str | Tag]) -> list[str | Tag]:
@@ -300,7 +322,9 @@ def _is_outside(piece: str | Tag) -> bool:
     """Return True for white space, and for a point with no place in the grammar of a sentence."""
     if isinstance(piece, str):
         return not piece.strip()
-    return piece.kind == "point" and (piece.is_markup or not any(map(str.isalnum, piece.raw)))
+    return piece.kind == "point" and (
+        piece.is_markup or not any(map(str.isalnum, piece.raw)) or (not piece.is_joined and is_symbol(piece.raw))
+    )
 
 
 def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:

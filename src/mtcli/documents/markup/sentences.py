@@ -46,6 +46,44 @@ class InlineTranslation:
     """What the model wrote for it. The alignment is that of this text."""
 
 
+def with_tags_of(sentence: Inline, translation: str, *, decimals: bool = False) -> Inline | None:
+    """Return a known translation of the text of a sentence with its tags; None: they cannot be placed in it.
+
+    White space and tags at the ends of the sentence stay there. The places of others are estimated from positions.
+
+    Args:
+        sentence: The sentence.
+        translation: The translation of its text, with the characters of its references.
+        decimals: See `translate_candidates`.
+    """
+    first, last = _without_outer_tags(sentence)
+    before, inner, after = sentence[:first], sentence[first:last], sentence[last:]
+    if all(isinstance(part, str) for part in inner):
+        text = text_with_references(inner)
+        start = text[: len(text) - len(text.lstrip())]
+        end = text[len(text.rstrip()) :]
+        return merged([*before, start, translation.strip(), end, *after])
+    prepared = _Sentence(sentence, use_tokens=False, decimals=decimals)
+    links = diagonal_links(prepared.marked.text, translation)
+    placed = prepared.whole(reinsert(prepared.marked, translation, links))
+    return placed if prepared.is_faithful(placed) else None
+
+
+def _without_outer_tags(sentence: Inline) -> tuple[int, int]:
+    """Return where a sentence begins and ends without the tags at its ends that stand for no words."""
+    first = 0
+    last = len(sentence)
+    while first < last and _is_wordless_tag(sentence[first]):
+        first += 1
+    while last > first and _is_wordless_tag(sentence[last - 1]):
+        last -= 1
+    return first, last
+
+
+def _is_wordless_tag(part: str | Tag) -> bool:
+    return isinstance(part, Tag) and not part.is_content and not part.text
+
+
 class _Sentence:
     """A sentence on its way to its translation."""
 
@@ -62,7 +100,7 @@ class _Sentence:
         """No translation of it is faithful, so it stays as it is."""
         self.is_unanswered = False
         """The model wrote nothing, or only what it must not add, so it stays as it is."""
-        content = [index for index, mark in enumerate(self.pieces) if isinstance(mark, Tag) and mark.is_content]
+        content = [index for index, piece in enumerate(self.pieces) if isinstance(piece, Tag) and piece.is_content]
         self.mark_of_token: dict[str, Tag] = {}
         written: dict[int, str] = {}
         for index in content:
@@ -74,10 +112,10 @@ class _Sentence:
                 self.mark_of_token[token] = mark
             elif not mark.is_markup:
                 written[index] = mark.raw
-        for index, mark in enumerate(self.pieces):
-            if isinstance(mark, Tag) and mark.text and not mark.text.isspace() and written.get(index) not in TOKENS:
-                written[index] = mark.text
-                self.mark_of_token[mark.text] = mark
+        for index, piece in enumerate(self.pieces):
+            if isinstance(piece, Tag) and piece.text and not piece.text.isspace() and written.get(index) not in TOKENS:
+                written[index] = piece.text
+                self.mark_of_token[piece.text] = piece
         self.has_placeholders = bool(written)
         self.has_marks = any(isinstance(piece, Tag) for piece in self.pieces)
         self.marked = mark_up(self.pieces, written)
@@ -88,10 +126,15 @@ class _Sentence:
         text = without_added(self.marked.text, Counter(), numbers=True, decimals=self.decimals)
         return any(character.isalpha() for character in text)
 
-    def keep_unanswered(self) -> None:
-        """Keep the source, because the model wrote nothing."""
+    def keep_unanswered(self, answer: Candidate) -> None:
+        """Keep the source, because the model wrote nothing but this answer."""
         self.is_unanswered = True
-        self.keep_source()
+        self.keep_untranslated(answer)
+
+    def keep_untranslated(self, answer: Candidate) -> None:
+        """Make the source the only translation, in place of an answer. If this has a confidence, it becomes 0."""
+        confidence = None if answer.confidence is None else 0.0
+        self.results = [InlineTranslation(self.source, candidate=replace(_NOT_GIVEN, confidence=confidence))]
 
     def keep_source(self) -> None:
         """Make the source the only translation."""
@@ -257,7 +300,7 @@ def _use_answers(sentence: _Sentence, answers: Sequence[Candidate]) -> None:
     """Add the translations that the model wrote to the results of a sentence if nothing protected is lost in them."""
     best = answers[0]
     if not best.text.strip():
-        sentence.keep_unanswered()
+        sentence.keep_unanswered(best)
         return
     content = _kept(sentence, best)
     if content is not None:
@@ -316,7 +359,7 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
     ).strip()
     if not protected:
         if is_first:
-            sentence.keep_unanswered()
+            sentence.keep_unanswered(answer)
         return
     for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
         links = answer.alignment if attempt == answer.text else diagonal_links(marked.text, attempt)
@@ -326,7 +369,7 @@ def _repair(sentence: _Sentence, answer: Candidate) -> None:
             return
     if is_first:
         sentence.is_given_up = True
-        sentence.keep_source()
+        sentence.keep_untranslated(answer)
 
 
 def _with_alignments(sentences: Iterable[_Sentence], translator: Translator, options: Options) -> Options:

@@ -9,9 +9,9 @@ from mtcli.config.build import build
 from mtcli.config.schema import SHAPE, Config
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer
-from mtcli.corpus.readers.columns import are_side_names
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source, source_files
+from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange.export import obstacles
 from mtcli.recipes.monolingual import Text, held_out_keys

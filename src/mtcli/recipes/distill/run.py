@@ -62,7 +62,7 @@ WARM_UP_LINES = 50
 """Lines that are translated before the time is taken."""
 
 
-def distill(request: Request) -> tuple[Comparison, Path]:
+def distill(request: Request) -> tuple[SystemComparison, Path]:
     """Run all stages, or those that are left if the command was interrupted, and compare student and teachers.
 
     If the student gets a larger budget than before, it is trained further, exported and compared again. Until it is
@@ -98,7 +98,7 @@ def distill(request: Request) -> tuple[Comparison, Path]:
         check_inputs()
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
-        comparison = Comparison.of(found)
+        comparison = SystemComparison.of(found)
         recipe.complete(CARD, partial(_describe_result, distillation, comparison))
         recipe.link_result(distillation.student)
     return comparison, distillation.student
@@ -138,7 +138,7 @@ def _run(stage: Stage, recipe: Recipe, student: Path, check_inputs: Callable[[],
         raise
 
 
-def _describe_result(distillation: Distillation, comparison: Comparison) -> bool:
+def _describe_result(distillation: Distillation, comparison: SystemComparison) -> bool:
     """Describe the student in its report and model card, and return True if they are written."""
     device = describe(pick_device(distillation.request.device))
     return write_report(distillation.student, device, recipe_record(distillation, comparison))
@@ -298,7 +298,7 @@ def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str
 
 
 @dataclass(frozen=True)
-class Result:
+class SystemFigures:
     """The figures of one system."""
 
     name: str
@@ -312,13 +312,13 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SystemComparison:
     """The figures of several systems on the same pairs, the student's last."""
 
     pairs: int
     signature: str
     """sacrebleu's signature of BLEU."""
-    results: tuple[Result, ...]
+    results: tuple[SystemFigures, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON types."""
@@ -327,7 +327,7 @@ class Comparison:
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:
         """Return the comparison that `to_dict` described."""
-        results = tuple(Result(**result) for result in found["results"])
+        results = tuple(SystemFigures(**result) for result in found["results"])
         return cls(found["pairs"], found["signature"], results)
 
     def table(self) -> list[tuple[str, ...]]:
@@ -351,7 +351,7 @@ class Comparison:
         return f"the student has {share} the BLEU of {teacher.name}, at {times:.1f} times its speed"
 
 
-def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | None = None) -> Comparison:
+def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | None = None) -> SystemComparison:
     """Translate the sources of some pairs with each system, score the translations, and measure the speed.
 
     The speed is in lines per second of CPU time, so that it is that of one core on any number of cores, and other work
@@ -378,8 +378,8 @@ def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | No
         signature = bleu.signature
         bytes_ = sum(model_weights(model).stat().st_size for model in system.models)
         speed = len(sources) / max(seconds, 1e-9)
-        results.append(Result(system.name, options.beam_size, bleu.value, chrf.value, speed, bytes_))
-    return Comparison(len(pairs), signature, tuple(results))
+        results.append(SystemFigures(system.name, options.beam_size, bleu.value, chrf.value, speed, bytes_))
+    return SystemComparison(len(pairs), signature, tuple(results))
 
 
 def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
@@ -391,7 +391,7 @@ def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> 
     return [translation.text for translation in found], seconds
 
 
-def recipe_record(distillation: Distillation, comparison: Comparison) -> RecipeRecord:
+def recipe_record(distillation: Distillation, comparison: SystemComparison) -> RecipeRecord:
     """Return how the student was made, for its model card."""
     teachers = " and ".join(f"`{teacher}`" for teacher in distillation.request.teachers)
     pairs = counted(comparison.pairs, "test pair")

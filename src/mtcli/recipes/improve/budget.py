@@ -50,7 +50,7 @@ MIN_USES = 2.0
 
 
 @dataclass(frozen=True)
-class Budget:
+class SharedBudget:
     """A time, or a number of training steps, for all stages together."""
 
     total: float

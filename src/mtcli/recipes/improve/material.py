@@ -40,19 +40,18 @@ MIN_VALIDATION_PAIRS = 100
 """Validation pairs that are held out if the corpus has ten times as many: models are compared by them."""
 
 REPEATED = "repeated or real pair"
-
 HELD_OUT = "held-out sentence"
 
 log = logging.getLogger(__name__)
 
-Split = Literal["valid", "test"]
+HeldOutSplit = Literal["valid", "test"]
 
 LANGUAGE_SAMPLE = 20_000
 """Sentences of the pairs, and lines of a text, whose languages are compared."""
 
 
 @dataclass(frozen=True)
-class Splits:
+class CorpusSplits:
     """Which pairs of the training corpora are held out."""
 
     held_out: HeldOut
@@ -85,7 +84,7 @@ class Splits:
                         yield pair
 
 
-def choose_splits(data: DataConfig) -> Splits:
+def choose_splits(data: DataConfig) -> CorpusSplits:
     """Choose the held-out pairs for validation and test, unless files name them.
 
     As in `mtcli train`, synthetic pairs are chosen only if there are no others: a score on them says little about text
@@ -109,7 +108,7 @@ def choose_splits(data: DataConfig) -> Splits:
     held_out = choose_held_out(pairs, valid, test, data.split_seed)
     if data.valid is None and held_out.n_valid == 0:
         raise DataError(f"{n_own:,} pairs are too few to hold out validation pairs; name some with --valid")
-    return Splits(held_out, can_hold_out)
+    return CorpusSplits(held_out, can_hold_out)
 
 
 def training_pairs(data: DataConfig) -> Iterator[Pair]:
@@ -271,7 +270,10 @@ class Material:
             pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
             kept = splits.training_pairs(corpus, pairs, counts)
             sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
-        held_out_files: tuple[tuple[Split, str | None], ...] = (("valid", self.data.valid), ("test", self.data.test))
+        held_out_files: tuple[tuple[HeldOutSplit, str | None], ...] = (
+            ("valid", self.data.valid),
+            ("test", self.data.test),
+        )
         for name, given in held_out_files:
             if given is not None:
                 held_out = corpus_pairs(given, self.data, counts)
@@ -509,7 +511,7 @@ def check_material(request: ImproveRequest) -> int:
     return num_valid
 
 
-def _check_held_out(data: DataConfig, name: Split, number: int) -> None:
+def _check_held_out(data: DataConfig, name: HeldOutSplit, number: int) -> None:
     """Check that there are validation or test pairs.
 
     Raises:

@@ -33,7 +33,7 @@ lines are translated in the same time.
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateModel:
     """A model that may be the result."""
 
     training: Training
@@ -43,7 +43,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class ScoredEnsemble:
     """Models that translate together, by averaging their probabilities."""
 
     folders: tuple[str, ...]
@@ -54,15 +54,15 @@ class Ensemble:
 
 
 @dataclass
-class Result:
+class ImproveResult:
     """The models that were trained for the direction of the request, and the best of them."""
 
-    candidates: dict[str, Candidate] = field(default_factory=dict)
+    candidates: dict[str, CandidateModel] = field(default_factory=dict)
     """By the name of their stage, in order."""
     best: str = PLAIN
     comparison: Any = None
     """The paired bootstrap of the plain model (A) and the best one (B); None if the plain one is the best."""
-    ensemble: Ensemble | None = None
+    ensemble: ScoredEnsemble | None = None
     """All models together; None if there is one, or if they have different tokenizers."""
     part: int = 1
     """1, and one more for each time that the command has ended and was then given a larger budget."""
@@ -94,7 +94,7 @@ class Method:
         self.budget = stages.budget
         self.material = material
         self.metric = metric_on(material.sizes["valid"], stages.request)
-        self.result = Result()
+        self.result = ImproveResult()
         self.targets = material.text_lines(source=False)
         """Text in the target language."""
         self.sources = material.text_lines(source=True)
@@ -102,7 +102,7 @@ class Method:
         self.rounds = 0
         """Number of rounds that were begun."""
 
-    def run(self) -> Result:
+    def run(self) -> ImproveResult:
         """Run all stages that have not been run yet, and return the result.
 
         Raises:
@@ -276,7 +276,7 @@ class Method:
         stage = result.in_part(f"{best}, extended")
         before = self._copy_of_best()
         training = self.stages.extend(best, stage, limit)
-        after = Candidate(training, before.pairs, self.stages.score(stage, training.folder))
+        after = CandidateModel(training, before.pairs, self.stages.score(stage, training.folder))
         if self._figure(after.scores) >= self._figure(before.scores):
             result.candidates[best] = after
         else:
@@ -292,7 +292,7 @@ class Method:
             )
         return True
 
-    def _copy_of_best(self) -> Candidate:
+    def _copy_of_best(self) -> CandidateModel:
         """Return the best model in a folder that training it further does not change."""
         name = self.result.best
         is_copy = self._best.training.folder != self.stages.trainings[name].folder
@@ -327,7 +327,7 @@ class Method:
     def _add(self, name: str, training: Training, pairs: int) -> None:
         """Score a model, and make it the result if it is the best; of equal scores, the earlier model's counts."""
         candidates = self.result.candidates
-        candidates[name] = Candidate(training, pairs, self.stages.score(name, training.folder))
+        candidates[name] = CandidateModel(training, pairs, self.stages.score(name, training.folder))
         self.result.best = max(candidates, key=lambda each: self._figure(candidates[each].scores))
 
     def _combine(self) -> None:
@@ -340,14 +340,14 @@ class Method:
         stage = self.result.in_part("ensemble")
         scores = self.stages.score(stage, *folders)
         is_better = self._figure(scores) > self._figure(self._best.scores)
-        self.result.ensemble = Ensemble(folders, scores, is_better)
+        self.result.ensemble = ScoredEnsemble(folders, scores, is_better)
 
     def _figure(self, scores: Scores) -> float:
         """Return the score that decides which model is the best."""
         return float(getattr(scores, self.metric))
 
     @property
-    def _best(self) -> Candidate:
+    def _best(self) -> CandidateModel:
         return self.result.candidates[self.result.best]
 
     @property

@@ -10,7 +10,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
-from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.recipe import check_settings
 from mtcli.runtime.outputs import check_folder
 from mtcli.training.request import resolve
@@ -26,7 +26,7 @@ class ImproveRequest:
     config: Config
     """Names the pairs, the held-out pairs and the languages."""
     out: Path
-    budget: Budget
+    budget: SharedBudget
     mono_tgt: Path | None = None
     """Text in the target language."""
     mono_src: Path | None = None
@@ -132,8 +132,8 @@ def resolve_request(
     texts = [path for path in (mono_tgt, mono_src) if path is not None]
     check_folder(folder, [*input_files(config), *texts], option="--out")
     if config.train.max_steps is not None:
-        budget = Budget(config.train.max_steps, "steps")
+        budget = SharedBudget(config.train.max_steps, "steps")
     else:
-        budget = Budget(config.train.time or 0.0, "seconds")
+        budget = SharedBudget(config.train.time or 0.0, "seconds")
     preset = given.get("preset")
     return ImproveRequest(config, folder, budget, mono_tgt, mono_src, preset, tuple(sets), device)

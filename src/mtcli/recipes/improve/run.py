@@ -11,9 +11,9 @@ from mtcli.config.scores import METRIC_NAMES
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve import budget as shares
-from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.material import Material, check_material, plain_corpora, tokenizer_texts
-from mtcli.recipes.improve.method import PLAIN, Method, Result, metric_on
+from mtcli.recipes.improve.method import PLAIN, ImproveResult, Method, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
@@ -36,7 +36,7 @@ WRITTEN = (*STAGE_FOLDERS, *RUN_FILES, ".*.tmp")
 SIGNIFICANT = 0.05
 
 
-def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result, Stages]:
+def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[ImproveResult, Stages]:
     """Run the recipe, or continue it, and copy the best model into the folder.
 
     Args:
@@ -67,7 +67,7 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Result
         return _improve(request, recipe)
 
 
-def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[Result, Stages]:
+def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[ImproveResult, Stages]:
     """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
     _refuse_changed_result(recipe)
     stages = Stages(request, recipe)
@@ -100,7 +100,7 @@ def _refuse_changed_result(recipe: Recipe) -> None:
         )
 
 
-def _copy_result(result: Result, recipe: Recipe) -> str:
+def _copy_result(result: ImproveResult, recipe: Recipe) -> str:
     """Copy the best run into the folder of the recipe, and return the folder of that run."""
     best = Path(result.candidates[result.best].training.folder)
     recipe.note_result(best / "model.safetensors")
@@ -108,7 +108,7 @@ def _copy_result(result: Result, recipe: Recipe) -> str:
     return str(best)
 
 
-def _describe_result(result: Result, stages: Stages, recipe: Recipe) -> bool:
+def _describe_result(result: ImproveResult, stages: Stages, recipe: Recipe) -> bool:
     """Describe the result in the report and the model card of the recipe, and return True if they are written."""
     device = describe(pick_device(stages.request.device))
     return write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
@@ -250,7 +250,7 @@ def _last_step(before: Sequence[_Step]) -> _Step:
     return _Step("improved-1", "trains a model on the pairs and these translations", rest)
 
 
-def summary(result: Result, stages: Stages) -> str:
+def summary(result: ImproveResult, stages: Stages) -> str:
     """Return the table of the models and the comparison, as lines of text."""
     request = stages.request
     lines = [*aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
@@ -261,7 +261,7 @@ def summary(result: Result, stages: Stages) -> str:
     return "\n".join(lines)
 
 
-def recipe_record(result: Result, stages: Stages, commands: Sequence[str]) -> RecipeRecord:
+def recipe_record(result: ImproveResult, stages: Stages, commands: Sequence[str]) -> RecipeRecord:
     """Return how the best model was made, for its model card.
 
     Args:
@@ -277,7 +277,7 @@ def recipe_record(result: Result, stages: Stages, commands: Sequence[str]) -> Re
     return RecipeRecord(stages.request.out.resolve().name, description, _table(result), commands)
 
 
-def _table(result: Result) -> list[tuple[str, ...]]:
+def _table(result: ImproveResult) -> list[tuple[str, ...]]:
     """Return a row of headings, and a row for each model."""
     rows: list[tuple[str, ...]] = [("model", "pairs", "steps", "time", "end", "BLEU (valid)", "chrF (valid)", "")]
     for name, candidate in result.candidates.items():
@@ -292,7 +292,7 @@ def _table(result: Result) -> list[tuple[str, ...]]:
     return rows
 
 
-def _comparison(result: Result, stages: Stages) -> str:
+def _comparison(result: ImproveResult, stages: Stages) -> str:
     """Return how the best model compares with the plain one."""
     sizes = stages.decide("pairs", dict)
     if result.comparison is None:
@@ -311,7 +311,7 @@ def _comparison(result: Result, stages: Stages) -> str:
     return f"{result.best} against {PLAIN}, on {pairs}{how}: {'; '.join(gains)}{remark}"
 
 
-def _plain_training(result: Result, budget: Budget) -> str:
+def _plain_training(result: ImproveResult, budget: SharedBudget) -> str:
     """Return how much of the budget the plain model had, and if more could have helped it."""
     training = result.candidates[PLAIN].training
     share = min(training.used(budget) / budget.total, 1.0)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mtcli.config.toml_file import load as load_config
 from mtcli.errors import ModelError
-from mtcli.recipes.improve.budget import Budget
+from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
 from mtcli.runtime.files import copy_file, storage_errors
@@ -39,7 +39,7 @@ class Training:
     limit: float
     """The budget that it was given, of which it may have used less: steps or seconds."""
 
-    def used(self, budget: Budget) -> float:
+    def used(self, budget: SharedBudget) -> float:
         """Return what it used of the budget."""
         return self.seconds if budget.is_time else float(self.steps)
 
@@ -138,7 +138,7 @@ class Stages:
         """The trainings by the name of their stage; one that is extended replaces its earlier state."""
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> SharedBudget:
         """The budget of all stages together."""
         return self.request.budget
 
@@ -281,7 +281,7 @@ def _repeated(option: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-def read_training(folder: Path, budget: Budget) -> Training:
+def read_training(folder: Path, budget: SharedBudget) -> Training:
     """Return what a training has done, from its `metrics.jsonl`.
 
     Args:

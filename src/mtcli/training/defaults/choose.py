@@ -13,7 +13,6 @@ from mtcli.config.schema import (
 )
 from mtcli.training.defaults.fine_tuning import choose_for_fine_tuning
 from mtcli.training.defaults.from_scratch import choose_from_scratch
-from mtcli.training.defaults.transfer import choose_for_transfer
 from mtcli.training.defaults.workload import Workload
 
 DEPENDS_ON_BUDGET = ("train.valid_every", "train.save_every", "train.warmup_steps")
@@ -31,9 +30,7 @@ def with_defaults(config: Config, workload: Workload, existing_config: Config | 
     """
     names = CHOSEN_IF_UNSET_IN_FINE_TUNING if workload.fine_tunes else CHOSEN_IF_UNSET
     unset = unset_settings(config, names)
-    if workload.has_parent:
-        complete = choose_for_transfer(config, unset, workload, existing_config)
-    elif workload.fine_tunes:
+    if workload.fine_tunes:
         complete = choose_for_fine_tuning(config, unset, workload, existing_config)
     else:
         complete = choose_from_scratch(config, unset, workload)

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
+from mtcli.evaluation.confidence import num_calibration_lines
 from mtcli.exchange.engine_export import NUM_SENTENCES, can_have_engine
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -20,13 +21,16 @@ from mtcli.training.optimizer import cooldown_begins
 from mtcli.training.time.timed_parts import FIRST_PART
 
 MAX_RESERVED_SHARE = 0.3
-"""Largest share of the time that is reserved for the work after the last step, without converting."""
+"""Largest share of the time that is reserved for the work after the last step, without converting and calibrating."""
 
 INITIAL_RESERVED_SHARE = 0.1
 """Share of the time that is reserved for this work before the first validation."""
 
 ENGINE_SHARE = 0.02
 """Largest share of the time that is reserved for converting the model, which the other work does not need."""
+
+CALIBRATION_SHARE = 0.02
+"""Largest share of the time that is reserved for calibrating the confidence of translations."""
 
 RESERVE_FACTOR = 1.25
 """The reserved time is this many times the measured time, since the speed may change."""
@@ -51,26 +55,8 @@ class FinalWork:
     """The run starts from another model, which is validated again."""
     compared: int = 0
     """Number of sentences whose translations are compared at the end; see `exchange.engine_export`."""
-
-    @classmethod
-    def of(cls, config: Config, valid: int, test: int, *, fine_tunes: bool) -> "FinalWork":
-        """Return the work of a run.
-
-        Args:
-            config: The complete configuration.
-            valid: Number of validation pairs.
-            test: Number of test pairs.
-            fine_tunes: The run starts from another model.
-        """
-        held_out = valid + test
-        return cls(
-            valid=valid,
-            test=test,
-            beam_size=config.decode.beam_size,
-            averages=config.train.average > 1,
-            fine_tunes=fine_tunes,
-            compared=min(held_out, NUM_SENTENCES) if can_have_engine(config, held_out) else 0,
-        )
+    calibrated: int = 0
+    """Number of lines that are translated to calibrate the confidence; see `evaluation.confidence`."""
 
     @property
     def beam_cost(self) -> float:
@@ -99,7 +85,8 @@ class FinalWork:
             reserved = seconds_per_pair * sum(self.costs().values()) + 3 * save_seconds
         else:
             reserved = INITIAL_RESERVED_SHARE * total
-        return min(reserved, MAX_RESERVED_SHARE * total) + self._engine_seconds(state, total)
+        more = self._engine_seconds(state, total) + self._calibration_seconds(state, total)
+        return min(reserved, MAX_RESERVED_SHARE * total) + more
 
     def _engine_seconds(self, state: State, total: float) -> float:
         """Return the seconds that are reserved for converting the model and comparing its translations."""
@@ -109,22 +96,10 @@ class FinalWork:
         converting = max(state.save_seconds, state.write_seconds)
         return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
 
-    def seconds_for(self, task: Task, state: State, remaining: float) -> float:
-        """Return the seconds that a task may take.
-
-        The remaining time is divided among the remaining tasks by cost. Each may take 1.5 times its share.
-
-        Args:
-            task: The task.
-            state: The state after the last step.
-            remaining: The seconds that remain of the whole time.
-        """
-        costs = self.costs()
-        order = list(costs)
-        remaining_cost = sum(costs[later] for later in order[order.index(task) :])
-        save_seconds = max(state.save_seconds, state.write_seconds)
-        remaining_seconds = max(remaining - 2 * save_seconds, 0.0)
-        return remaining_seconds * min(1.0, 1.5 * costs[task] / max(remaining_cost, 1e-9))
+    def _calibration_seconds(self, state: State, total: float) -> float:
+        """Return the seconds that are reserved for calibrating the confidence."""
+        translating = self.calibrated * self.beam_cost * state.pair_seconds
+        return min(RESERVE_FACTOR * translating, CALIBRATION_SHARE * total)
 
     def test_fits(self, state: State, seconds: float) -> bool:
         """Return True if the smallest sample of the test pairs can probably be scored in this time."""
@@ -214,10 +189,20 @@ class Budget:
             fine_tunes: The run starts from another model.
             on_gpu: Training runs on CUDA.
         """
+        held_out = valid + test
+        final_work = FinalWork(
+            valid=valid,
+            test=test,
+            beam_size=config.decode.beam_size,
+            averages=config.train.average > 1,
+            fine_tunes=fine_tunes,
+            compared=min(held_out, NUM_SENTENCES) if can_have_engine(config, held_out) else 0,
+            calibrated=num_calibration_lines(valid),
+        )
         return cls(
             config.train,
             chosen=frozenset(config.chosen),
-            final_work=FinalWork.of(config, valid, test, fine_tunes=fine_tunes),
+            final_work=final_work,
             ranks=ranks,
             is_smallest=config.preset == "tiny",
             on_gpu=on_gpu,
@@ -391,10 +376,18 @@ class Budget:
         return bool(self.train.time) and not state.pair_seconds and self.used(state) >= 0.5
 
     def may_take(self, task: Task, state: State) -> float | None:
-        """Return the seconds that a task after the last step may take; None: no limit."""
+        """Return the seconds that a task after the last step may take; None: no limit.
+
+        The remaining time is divided among the remaining tasks by cost. Each may take 1.5 times its share.
+        """
         if not self.train.time:
             return None
-        return self.final_work.seconds_for(task, state, self.train.time - state.seconds)
+        costs = self.final_work.costs()
+        order = list(costs)
+        remaining_cost = sum(costs[later] for later in order[order.index(task) :])
+        save_seconds = max(state.save_seconds, state.write_seconds)
+        remaining_seconds = max(self.train.time - state.seconds - 2 * save_seconds, 0.0)
+        return remaining_seconds * min(1.0, 1.5 * costs[task] / max(remaining_cost, 1e-9))
 
     def fit_validation(self, state: State, wanted: int, done: int) -> None:
         """Set the number of pairs of the next validation: as many as this one took, or more if it was fast.

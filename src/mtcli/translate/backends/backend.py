@@ -8,7 +8,7 @@ from mtcli.errors import UsageError
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 if TYPE_CHECKING:
     from mtcli.translate.alignment import Weights
@@ -42,10 +42,12 @@ class Backend(ABC):
 
         Args:
             tokenizer: The model's.
-            longest_src: Tokens of the longest source in training; longer lines cause a warning.
+            longest_src: Tokens of the longest source in training; longer sentences are divided.
         """
         self.tokenizer = tokenizer
         self.longest_src = longest_src
+        self.usual_src = longest_src
+        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
 
     def for_options(self, options: Options) -> "Backend":
         """Return the backend that searches with these options: this one, unless it has another for some."""
@@ -73,7 +75,7 @@ class Backend(ABC):
         return map(search, batches)
 
     @abstractmethod
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """Search once for translations of a batch.
 
         Returns:
@@ -84,7 +86,7 @@ class Backend(ABC):
             NotFiniteError: The model's scores are not finite numbers.
         """
 
-    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+    def cross_attention(self, sources: Sequence[SourceLine], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """Return the cross-attention of `alignment_layer`, averaged over its heads, for each of N given pairs.
 
         Args:

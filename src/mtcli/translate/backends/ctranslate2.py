@@ -33,15 +33,14 @@ from typing import TYPE_CHECKING, Any
 
 from mtcli.errors import ModelError, NotFiniteError, UsageError
 from mtcli.runtime import torchrun
-from mtcli.runtime.cores import usable_cores
-from mtcli.runtime.prefetch import prefetch_map
+from mtcli.runtime.cores import prefetch_map, usable_cores
 from mtcli.search.length import length_penalty
 from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend, R, T
 from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance, read_export
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import Source
+from mtcli.translate.windows import SourceLine
 
 if TYPE_CHECKING:
     from mtcli.translate.alignment import Weights
@@ -104,6 +103,7 @@ class CTranslate2Backend(Backend):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
+        self.usual_src = self.longest_src if export.model.usual_src is None else export.model.usual_src
         self.trained_with_terms = export.model.terms
         self.bleu_tokenizer = export.model.bleu_tokenizer
         self.max_positions = export.max_positions
@@ -135,7 +135,7 @@ class CTranslate2Backend(Backend):
         # The next call begins before the last one ends, so that no thread of CTranslate2 waits for another.
         return prefetch_map(search, batches, workers=2)
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """See `Backend.search`."""
         best_only = options.n_best == 1 and not options.scores
         if options.beam_size > 1 or not self._has_finite_scores:
@@ -304,7 +304,7 @@ class CTranslate2Backend(Backend):
         results: list[Any] = self.native.translate_batch(sources, **(arguments | more))
         return results
 
-    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
+    def cross_attention(self, sources: Sequence[SourceLine], targets: Sequence[Sequence[int]]) -> "Sequence[Weights]":
         """See `Backend.cross_attention`."""
         src_vocabulary = self.tokenizer.src_vocabulary
         tgt_vocabulary = self.tokenizer.tgt_vocabulary

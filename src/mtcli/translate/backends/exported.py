@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Within
+from mtcli.config.fields import Count, Within
 from mtcli.config.schema import DecodeConfig
 from mtcli.errors import ModelError
 from mtcli.runtime.files import open_regular, read_regular
@@ -30,7 +30,8 @@ class ExportedModel(BaseModel):
     decode: DecodeConfig
     src: str
     tgt: str
-    longest_src: Annotated[int, Within(limits.COUNT)]
+    longest_src: Count
+    usual_src: Count | None = None
     terms: bool = False
     bleu_tokenizer: str | None = None
 

@@ -31,7 +31,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.alignment import Weights, alignment_layer
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend, R, T
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.windows import MAX_LINE_TOKENS, Source
+from mtcli.translate.windows import MAX_LINE_TOKENS, SourceLine
 
 BATCH_TOKENS = {"cpu": 20_000, "cuda": 200_000, "mps": 20_000}
 """Rows × tokens × beams of one search, by type of device. A CPU runs several at once: see `PyTorchBackend.num_shares`.
@@ -154,6 +154,7 @@ class PyTorchBackend(Backend):
         share_freed_memory()
         model, info, tokenizer = load_model(folder)
         backend = cls(model.to(device), tokenizer, info.longest_src)
+        backend.usual_src = info.longest_src if info.usual_src is None else info.usual_src
         backend.trained_with_terms = info.terms
         backend.bleu_tokenizer = info.bleu_tokenizer
         return backend, Options.of(info.decode), (info.src, info.tgt)
@@ -296,7 +297,7 @@ class PyTorchBackend(Backend):
             draws.append(greedy_search(model, src, limits, choose))
         return [list(hypotheses) for hypotheses in zip(*draws, strict=True)]
 
-    def search(self, sources: Sequence[Source], options: Options) -> list[list[Candidate]]:
+    def search(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
         """See `Backend.search`.
 
         Raises:
@@ -319,7 +320,7 @@ class PyTorchBackend(Backend):
             for hypotheses in found
         ]
 
-    def _required_phrases(self, sources: Sequence[Source], options: Options) -> dict[int, RequiredPhrases]:
+    def _required_phrases(self, sources: Sequence[SourceLine], options: Options) -> dict[int, RequiredPhrases]:
         """Return the phrases that the translation of each source must contain, by the index of those with any."""
         if options.terms_mode != "hard":
             return {}
@@ -329,7 +330,7 @@ class PyTorchBackend(Backend):
         return {index: required for index, required in phrases.items() if required.total}
 
     def _search_group(
-        self, sources: Sequence[Source], required: Sequence[RequiredPhrases], options: Options
+        self, sources: Sequence[SourceLine], required: Sequence[RequiredPhrases], options: Options
     ) -> list[list[Hypothesis]]:
         """Search the translations of some sources, in smaller batches if a GPU runs out of memory.
 
@@ -355,11 +356,11 @@ class PyTorchBackend(Backend):
         first = self._search_group(sources[:middle], required[:middle], options)
         return first + self._search_group(sources[middle:], required[middle:], options)
 
-    def _too_little_memory(self, source: Source) -> StorageError:
+    def _too_little_memory(self, source: SourceLine) -> StorageError:
         remedy = "give a smaller --beam-size, shorter lines, or --device cpu"
         return StorageError(f"{self.device} has too little memory for line {source.number + 1}; {remedy}")
 
-    def cross_attention(self, sources: Sequence[Source], targets: Sequence[Sequence[int]]) -> Sequence[Weights]:
+    def cross_attention(self, sources: Sequence[SourceLine], targets: Sequence[Sequence[int]]) -> Sequence[Weights]:
         """See `Backend.cross_attention`.
 
         Raises:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError
-from mtcli.recipes.augment.output import PairOutput, Record, State, unfinished_output, write_pairs
+from mtcli.recipes.augment_output import AugmentState, PairOutput, Record, unfinished_output, write_pairs
 from mtcli.recipes.monolingual import (
     BLANK,
     DUPLICATE,
@@ -43,7 +43,7 @@ from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
 
 log = logging.getLogger(__name__)
 
-Method = Literal["beam", "sample", "noise"]
+SynthesisMethod = Literal["beam", "sample", "noise"]
 
 LOW_SCORE = "low score"
 
@@ -61,7 +61,7 @@ _UNIT = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\S)+")
 class Synthesis:
     """What `augment` makes of a monolingual text."""
 
-    method: Method = "beam"
+    method: SynthesisMethod = "beam"
     """The synthetic side is the best of a beam search, a sample, or the best of a beam search with noise."""
     forward: bool = False
     """The synthetic side is the target (forward translation); otherwise it is the source (back-translation)."""
@@ -76,7 +76,7 @@ class Synthesis:
 
 
 @dataclass(frozen=True)
-class Models:
+class AugmentModels:
     """The models of an `augment` command."""
 
     translator: Translator
@@ -100,7 +100,7 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Report:
+class AugmentReport:
     """The result of a command.
 
     Each line that is not dropped makes at most `Synthesis.n_best` pairs. Each pair is written or dropped.
@@ -119,13 +119,13 @@ class Report:
 def augment(
     path: Path,
     output: PairOutput,
-    models: Models,
+    models: AugmentModels,
     synthesis: Synthesis,
     identity: dict[str, Any],
     *,
     replace_invalid: bool = False,
     force: bool = False,
-) -> Report:
+) -> AugmentReport:
     """Write synthetic pairs of a monolingual text.
 
     Args:
@@ -162,7 +162,7 @@ def augment(
         report_counts(counts)
         state = unfinished.state
         written, low = write_pairs(unfinished.records, output, synthesis.keep)
-    return Report(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
+    return AugmentReport(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
 
 
 def _checked_lines(path: Path, tokenizer: Tokenizer, *, replace: bool) -> int:
@@ -195,8 +195,8 @@ def _warn_of_language(window: Sequence[str], path: Path, languages: tuple[str, s
 
 
 def _process_window(
-    window: Sequence[str], state: State, seen: set[bytes], models: Models, synthesis: Synthesis
-) -> tuple[list[Record], State]:
+    window: Sequence[str], state: AugmentState, seen: set[bytes], models: AugmentModels, synthesis: Synthesis
+) -> tuple[list[Record], AugmentState]:
     """Translate and filter the lines of one window.
 
     Args:
@@ -228,7 +228,7 @@ def _process_window(
         else:
             kept.append((line, candidate))
     records = _records(kept, state.lines, models, synthesis)
-    new_state = State(
+    new_state = AugmentState(
         lines=state.lines + len(window),
         dropped=dict(+dropped),
         text_script=text_script,
@@ -257,7 +257,7 @@ def _digest(text: str) -> bytes:
 
 
 def _translated(
-    lines: Sequence[str], first: int, models: Models, synthesis: Synthesis
+    lines: Sequence[str], first: int, models: AugmentModels, synthesis: Synthesis
 ) -> Iterator[tuple[str, Candidate]]:
     """Yield each line with each of its translations.
 
@@ -274,7 +274,9 @@ def _translated(
             yield translation.source, candidate
 
 
-def _records(drafts: Sequence[tuple[str, Candidate]], first: int, models: Models, synthesis: Synthesis) -> list[Record]:
+def _records(
+    drafts: Sequence[tuple[str, Candidate]], first: int, models: AugmentModels, synthesis: Synthesis
+) -> list[Record]:
     """Return the records of the pairs of one window, with their scores.
 
     Args:

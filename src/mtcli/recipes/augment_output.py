@@ -34,7 +34,7 @@ Record = Mapping[str, Any]
 """One pair: `translation` with a text for each language, and the scores."""
 
 
-class State(BaseModel):
+class AugmentState(BaseModel):
     """The state of the command after a window of its input."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -55,7 +55,7 @@ class _Saved(BaseModel):
     """The content of the file `STATE`."""
 
     identity: dict[str, Any]
-    state: State
+    state: AugmentState
 
 
 class Unfinished:
@@ -81,17 +81,17 @@ class Unfinished:
             if not force:
                 raise
             (folder / STATE).unlink()
-            self.state = State()
+            self.state = AugmentState()
         with storage_errors(self._path):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             self._file = os.fdopen(descriptor, "r+b")
             self._cut()
 
-    def _load(self) -> State:
+    def _load(self) -> AugmentState:
         """Return the state that was saved, or the initial state."""
         path = self.folder / STATE
         if not path.exists():
-            return State()
+            return AugmentState()
         try:
             saved = _Saved.model_validate_json(read_regular(path))
         except (OSError, ValueError) as error:
@@ -114,7 +114,7 @@ class Unfinished:
         self._file.truncate(self.state.bytes)
         self._file.seek(self.state.bytes)
 
-    def append(self, records: Iterable[Mapping[str, Any]], state: State) -> None:
+    def append(self, records: Iterable[Mapping[str, Any]], state: AugmentState) -> None:
         """Save the records of one window, and the state after it.
 
         Args:
@@ -181,7 +181,7 @@ def unfinished_output(output: Path, identity: Mapping[str, Any], *, force: bool 
         folder.rmdir()
 
 
-def _stopped(reason: str, signal_number: int, state: State) -> StoppedError:
+def _stopped(reason: str, signal_number: int, state: AugmentState) -> StoppedError:
     """Return the error of a command that a signal stopped."""
     where = f" after line {state.lines:,}" if state.lines else ""
     return StoppedError(f"{reason}; run the same command again to continue{where}", signal_number)

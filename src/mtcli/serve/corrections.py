@@ -1,0 +1,203 @@
+"""Corrections of translations that users send, and the memories that a server translates with.
+
+Corrections are appended to a TSV file with the columns of `HEADER`. They are entries of the memory at once.
+"""
+
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+
+from mtcli.errors import DataError, StorageError
+from mtcli.runtime.files import check_regular, storage_errors, write_file
+from mtcli.runtime.wording import counted
+from mtcli.translate.memory import NEAR, Entry, Memory, add_file, names_languages
+
+log = logging.getLogger(__name__)
+
+HEADER = ("source", "translation", "date", "note")
+"""The columns of a file of corrections. Training and `data check` read the first two."""
+
+MAX_FILE_BYTES = 2**26
+"""Bytes of a file of corrections. Above it, further corrections are refused."""
+
+MAX_CHARACTERS = 10_000
+"""Characters of a source, of its translation or of a note."""
+
+_ENDS_CELL = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+"""What would end a cell or a line of the file, for this reader or another one."""
+
+
+class CorrectionsFullError(Exception):
+    """The file of corrections has reached its limit."""
+
+
+class Corrections:
+    """A file of corrections for one pair of languages. Several threads may use it.
+
+    Args:
+        path: The file. It is created with the first correction.
+        memory: Has the corrections as entries.
+
+    Raises:
+        DataError: The file has other columns, or cannot be read.
+        StorageError: It cannot be written.
+    """
+
+    def __init__(self, path: Path, memory: Memory):
+        self.path = path
+        self.memory = memory
+        self._appending = Lock()
+        self._check_writable()
+        if path.exists() and path.stat().st_size > 0:
+            self._read()
+
+    def add(self, pairs: Sequence[tuple[str, str]], note: str = "") -> None:
+        """Append corrections, all or none. They are on the disk before they are entries of the memory.
+
+        Args:
+            pairs: Lines and their translations.
+            note: Any remark.
+
+        Raises:
+            CorrectionsFullError: The file has reached its limit.
+            DataError: A text is blank, too long or not valid.
+            StorageError: The file cannot be written. It is as before.
+        """
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        remark = _cell(note, "note", may_be_blank=True)
+        rows = [(_cell(source, "q"), _cell(translation, "s"), date, remark) for source, translation in pairs]
+        with self._appending:
+            self._append("".join("\t".join(row) + "\n" for row in rows))
+            for source, translation, *_ in rows:
+                self.memory.add(Entry(source, translation, self.path.name))
+
+    def _append(self, lines: str) -> None:
+        with storage_errors(self.path), self.path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # another server may write to the same file
+            size = os.fstat(file.fileno()).st_size
+            start = "\n" if size else "\t".join(HEADER) + "\n"
+            if size:
+                file.seek(-1, os.SEEK_END)
+                start = "" if file.read(1) == b"\n" else start
+            content = (start + lines).encode()
+            if size + len(content) > MAX_FILE_BYTES:
+                raise CorrectionsFullError
+            try:
+                if file.write(content) != len(content):
+                    raise StorageError(f"{self.path}: the disk is full; free some space")
+                os.fsync(file.fileno())
+            except BaseException:
+                os.ftruncate(file.fileno(), size)
+                raise
+
+    def _read(self) -> None:
+        """Read the corrections of earlier processes.
+
+        Raises:
+            DataError: The file has other columns, or cannot be read.
+        """
+        with storage_errors(self.path):
+            check_regular(self.path)
+            content = self.path.read_bytes()
+            last = content.rpartition(b"\n")[2]
+            if last and last.count(b"\t") < len(HEADER) - 1:  # the machine stopped while the line was written
+                aside = self.path.with_name(f"{self.path.name}.incomplete")
+                write_file(aside, last)
+                os.truncate(self.path, len(content) - len(last))
+                log.warning("%s: moved an incomplete last line to %s", self.path, aside.name)
+                content = content.removesuffix(last)
+        if content and content.partition(b"\n")[0].rstrip(b"\r") != "\t".join(HEADER).encode():
+            columns = ", ".join(HEADER)
+            remedy = "give pairs with other columns with --memory, and another file for corrections"
+            raise DataError(f"{self.path}:1: not the columns {columns}; {remedy}")
+        if content:
+            add_file(self.memory, self.path, "source", "translation", [])
+
+    def _check_writable(self) -> None:
+        """Check that corrections can be written before the server starts.
+
+        Raises:
+            StorageError: The folder does not exist, or the user may not write.
+        """
+        place = self.path if self.path.exists() else self.path.parent
+        if not os.access(place, os.W_OK) or self.path.is_dir():
+            raise StorageError(f"{self.path}: cannot write corrections there; choose another file")
+
+
+def _cell(text: str, field: str, *, may_be_blank: bool = False) -> str:
+    """Return a text as a cell of the file, on one line.
+
+    Raises:
+        DataError: It is blank, too long or not valid.
+    """
+    cell = _ENDS_CELL.sub(" ", text).strip()
+    if not cell and not may_be_blank:
+        raise DataError(f"{field}: the text is blank")
+    if len(cell) > MAX_CHARACTERS:
+        raise DataError(f"{field}: {len(cell):,} characters; the limit of a correction is {MAX_CHARACTERS:,}")
+    if "\0" in cell:
+        raise DataError(f"{field}: the text contains a NUL character")
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{field}: the text contains half a character") from None
+    return cell
+
+
+@dataclass(frozen=True)
+class MemorySources:
+    """Where the memories of a server come from."""
+
+    files: Sequence[Path] = ()
+    """Files of sentence pairs, see `memory.read_memory`."""
+    corrections: Path | None = None
+    """The file of corrections; with several pairs of languages, each has its own, such as `file.en-de.tsv`."""
+    near: float = NEAR
+    """See `Memory`."""
+
+    def __bool__(self) -> bool:
+        """Return True if there are any."""
+        return bool(self.files) or self.corrections is not None
+
+
+def load_memories(
+    sources: MemorySources, pairs: Sequence[tuple[str, str]], notices: list[str]
+) -> dict[tuple[str, str], tuple[Memory, Corrections | None]]:
+    """Read the memory of each pair of languages, and its corrections, which come after all other entries.
+
+    Args:
+        sources: Where they come from.
+        pairs: The codes of source and target. With several pairs, a file must name its languages.
+        notices: Receives what the user should know.
+
+    Raises:
+        DataError: A file cannot be read, or fits none of the pairs.
+        StorageError: Corrections cannot be written.
+    """
+    memories = {pair: Memory(sources.near) for pair in pairs}
+    for path in sources.files:
+        fitting = list(pairs) if len(pairs) == 1 else [pair for pair in pairs if names_languages(path, *pair)]
+        if not fitting:
+            shown = ", ".join(f"{src} → {tgt}" for src, tgt in pairs[:5])
+            remedy = "give a .tmx file, or a .tsv whose first line names its languages, such as en and de"
+            raise DataError(f"{path}: does not name the languages of this server ({shown}); {remedy}")
+        for pair in fitting:
+            add_file(memories[pair], path, *pair, notices)
+    corrections: dict[tuple[str, str], Corrections] = {}
+    if sources.corrections is not None:
+        for pair in pairs:
+            own = sources.corrections if len(pairs) == 1 else _path_of_pair(sources.corrections, *pair)
+            corrections[pair] = Corrections(own, memories[pair])
+    num_entries = sum(map(len, memories.values()))
+    notices.append(f"memory: {counted(num_entries, 'entry', 'entries')}")
+    return {pair: (memory, corrections.get(pair)) for pair, memory in memories.items()}
+
+
+def _path_of_pair(path: Path, src: str, tgt: str) -> Path:
+    return path.with_name(f"{path.stem}.{src}-{tgt}{path.suffix}")

@@ -1,0 +1,92 @@
+"""Translating through a third language: the same as two translations, one after the other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.command import call
+from helpers.toy import PAIRS, TorchTranslator, disturbed, save_toy, toy
+
+from mtcli.errors import UsageError
+from mtcli.translate import pivot
+from mtcli.translate.pivot import PivotTranslator
+from mtcli.translate.translation import Options
+
+LINES = [*(src for src, _ in PAIRS[::20]), "", " "]
+BEAM = Options(beam_size=3)
+
+
+def second_model() -> TorchTranslator:
+    """Return a model with other translations than the first one. It need not translate well."""
+    return disturbed(toy(), 2)
+
+
+@pytest.mark.parametrize("options", [BEAM, replace(BEAM, beam_size=1), replace(BEAM, n_best=2)])
+def test_the_same_as_two_steps(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pivot, "PIVOT_WINDOW", 3)
+    between = list(toy().translate(LINES, BEAM))
+    after = list(second_model().translate([one.text for one in between], options))
+    found = list(PivotTranslator(toy(), BEAM, second_model()).translate(LINES, options))
+    assert [one.source for one in found] == LINES
+    for one, first, second in zip(found, between, after, strict=True):
+        assert [each.text for each in one.candidates] == [each.text for each in second.candidates]
+        for joined, own in zip(one.candidates, second.candidates, strict=True):
+            assert joined.log_prob == pytest.approx(first.candidates[0].log_prob + own.log_prob)
+            assert joined.score == pytest.approx(first.candidates[0].score + own.score)
+
+
+def test_words_are_aligned_where_both_steps_align_them() -> None:
+    options = replace(BEAM, alignments=True)
+    (between,) = toy().translate(["one red dog."], options)
+    (after,) = second_model().translate([between.text], options)
+    (found,) = PivotTranslator(toy(), BEAM, second_model()).translate(["one red dog."], options)
+    first, second = between.candidates[0].alignment, after.candidates[0].alignment
+    assert first
+    assert second
+    sources = range(3)
+    targets = range(len(found.text.split()))
+    met = {(s, t) for s in sources for t in targets if any((s, p) in first and (p, t) in second for p in range(9))}
+    assert set(found.candidates[0].alignment) == met
+
+
+def test_what_pivoting_refuses() -> None:
+    translator = PivotTranslator(toy(), BEAM, second_model())
+    with pytest.raises(UsageError, match="--sample: not with --pivot"):
+        list(translator.translate(["one red dog."], Options(sample=True)))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An English–Spanish model, and a Spanish–French one that translates otherwise."""
+    folder = tmp_path_factory.mktemp("models")
+    first, second = folder / "en-es", folder / "es-fr"
+    first.mkdir()
+    second.mkdir()
+    return save_toy(first), save_toy(second, second_model(), "es", "fr")
+
+
+def test_the_command_gives_what_two_commands_give(
+    models: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = models
+    between = call(capsys, "translate", "--model", first, "one red dog.")
+    expected = call(capsys, "translate", "--model", second, between.strip())
+    assert call(capsys, "translate", "--model", first, "--pivot", second, "one red dog.") == expected
+
+
+def test_a_document_keeps_its_tags(
+    models: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "page.html").write_text("<p>one <b>red</b> dog.</p>")
+    out = tmp_path / "page.fr.html"
+    call(capsys, "translate", "--model", models[0], "--pivot", models[1], "-i", tmp_path / "page.html", "-o", out)
+    assert "<b>" in out.read_text()
+
+
+def test_models_that_do_not_meet_are_refused(models: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = models
+    with pytest.raises(UsageError, match="translates from en, and --model translates into es; give a model that"):
+        call(capsys, "translate", "--model", first, "--pivot", first, "one")
+    for more in (["--sample"], ["--terms", "terms.tsv"], ["--prefix", "x"]):
+        with pytest.raises(UsageError, match="not with --pivot"):
+            call(capsys, "translate", "--model", first, "--pivot", second, *more, "one")
