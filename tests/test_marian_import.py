@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
+from helpers.command import call
 from helpers.marian import TAGS, generated, lines, marian_folder
 from helpers.servers import started
 from helpers.spm import marian_tokenizer
@@ -26,6 +27,7 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.evaluation.confidence import calibrate_import
 from mtcli.exchange import marian_weights
 from mtcli.exchange.export import export
 from mtcli.exchange.marian_import import default_folder, import_model
@@ -36,6 +38,7 @@ from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.translate.backends.ctranslate2 import load_native
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.confidence import read_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 
@@ -1014,3 +1017,28 @@ def test_two_tensors_with_the_same_values_are_imported(origin: Path, imported: P
     import_model(str(folder), tmp_path / "out")
     found, _, _ = load_model(tmp_path / "out")
     assert torch.equal(found.encoder[0].feed_forward.w_1.bias, found.encoder[1].feed_forward.w_1.bias)
+
+
+def test_an_import_can_be_calibrated(
+    trained: Callable[[str], tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origin, _ = trained("opus-mt")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{line}\t{line}\n" for line in lines(110)), encoding="utf-8")
+    out = tmp_path / "out"
+    call(capsys, "import", origin, "-o", out, "--calibrate", pairs)
+    confidence = read_confidence(out)
+    assert confidence is not None
+    assert confidence.pairs == 110
+    (record,) = call(capsys, "translate", "--model", out, "--format", "json", lines(1)[0]).splitlines()
+    assert 0 <= json.loads(record)["confidence"] <= 100
+    call(capsys, "import", origin, "-o", out)  # replaces the folder
+    assert read_confidence(out) is None
+
+
+@pytest.mark.parametrize(("number", "message"), [(99, "99 pairs; give --calibrate 100 or more"), (100, ">>fra<<")])
+def test_pairs_that_calibrate_nothing(imported: Path, tmp_path: Path, number: int, message: str) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{line}\t{line}\n" for line in lines(number)), encoding="utf-8")
+    with pytest.raises((DataError, UsageError), match=message):
+        calibrate_import(imported, str(pairs), "en", "es", ["fra", "deu"])

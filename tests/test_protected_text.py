@@ -120,6 +120,27 @@ def test_the_model_is_not_given_symbols(text: str) -> None:
     assert sorted(given) == ["one two", "one two", "one two three"]
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("one (😀) two", "ONE (😀) TWO"),
+        ("one (👍👍)", "ONE (👍👍)"),
+        ("one™ two® three", "ONE™ TWO® THREE"),
+        ("one😀 two", "ONE😀 TWO"),
+        ("* one * two", "* ONE * TWO"),
+        ("one | two", "ONE | TWO"),
+        ("★ ★ one ★", "★ ★ ONE ★"),
+        (":-)one two:)", ":-)ONE TWO:)"),
+    ],
+)
+def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> None:
+    translator = capitals()
+    translator.aligns = False
+    (found,) = BySentence(translator, "en", "de").translate([line], OPTIONS, warn=False, quiet=True)
+    assert found.text == expected
+    assert all(symbol not in "".join(translator.lines) for symbol in "😀👍™®*|★()")
+
+
 def test_nearly_every_invented_symbol_is_protected() -> None:
     """The others are words of letters and digits, such as `5A`, or ambiguous."""
     rng = random.Random(1)

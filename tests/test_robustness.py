@@ -9,7 +9,16 @@ import pytest
 from helpers.command import call
 
 from mtcli.errors import UsageError
-from mtcli.evaluation.robustness import AS_IT_IS, JOINED, PLACES, Robustness, measure, variants
+from mtcli.evaluation.robustness import (
+    AS_IT_IS,
+    JOINED,
+    PLACES,
+    Robustness,
+    WordScores,
+    known_words,
+    measure,
+    variants,
+)
 from mtcli.report import robustness
 from mtcli.report.run_record import read_run
 from mtcli.report.run_report import to_card, to_html, write_report
@@ -46,6 +55,32 @@ def test_a_model_that_translates_every_form_has_full_scores() -> None:
         assert [score.value for score in form.scores] == pytest.approx([100, 100])
         assert form.shares == pytest.approx([1, 1])
         assert form.kept == (1.0 if form.form in PLACES else None)
+
+
+def test_single_words_are_compared_with_their_known_translations() -> None:
+    names = [f"{a}{b}" for a in "abcdef" for b in "uvwxyz"]
+    training = [(f"{name} {other}", f"x{name} {other}y") for name in names for other in names if name != other]
+    known = known_words(training)
+    assert known == known_words(training)
+    assert len(known) == len(names)
+    assert all(found == {f"x{name}", f"{name}y"} for name, found in known.items())
+    assert known_words(training[:20]) == {}
+    assert known_words([*training, ("rare", "selten")]) == known
+    answers = {name: f"Der {name}Y." for name in names[:18]} | dict.fromkeys(names[18:27], "Ein Mann steht da.")
+    variant = variants(PAIRS, ("en", "de"))[:1]
+    found = measure(
+        variant,
+        PAIRS,
+        lambda lines: [answers.get(line, "nichts") for line in lines],
+        metrics=("bleu",),
+        tokenize="13a",
+        known=known,
+    )
+    assert found.words == WordScores(36, 0.5, 0.25)
+    assert (
+        "single words              36  50.0% with a known translation, 25.0% with more than 3 words" in found.to_text()
+    )
+    assert json.loads(found.to_json())[-1] == {"form": "single words", "lines": 36, "known": 0.5, "long": 0.25}
 
 
 def test_a_model_that_knows_the_pairs_only_as_they_are_loses_in_every_other_form() -> None:
@@ -148,6 +183,7 @@ def test_the_scores_are_added_to_the_report_and_to_the_card(
     assert [score.model_dump() for score in recorded] == [
         {"kept": None} | {key: each[key] for key in each if key in robustness.FormScore.model_fields}
         for each in objects
+        if "name" in each
     ]
     new_page, new_card = (run / "report.html").read_text(), (run / "README.md").read_text()
     assert "Not measured for this model." not in new_page

@@ -181,7 +181,6 @@ def serve(
         raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
     from mtcli.runtime.memory import used
     from mtcli.runtime.wording import printable
-    from mtcli.serve.corrections import MemorySources
 
     request_limits = RequestLimits(
         max_body, max_lines, max_tokens, max_waiting, timeout, max_file, key_in_query=key_in_query
@@ -194,7 +193,11 @@ def serve(
         raise UsageError(
             "--corrections: anyone on the network could write to the file; give --api-key, or --host 127.0.0.1"
         )
-    sources = MemorySources(memory or (), corrections, (memory_match or NEAR_PERCENT) / 100)
+    sources = None
+    if memory or corrections is not None:
+        from mtcli.serve.corrections import MemorySources
+
+        sources = MemorySources(memory or (), corrections, (memory_match or NEAR_PERCENT) / 100)
     models = model or [LATEST]
     note_latest(models)
     notices: list[str] = []

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus import demo
+from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs
 from mtcli.corpus.held_out import read_directions
 from mtcli.corpus.overlap import warn_of_training_sources
 from mtcli.corpus.readers.pairs import read_pairs
@@ -25,7 +26,7 @@ from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.language_identifier import learned_from
 from mtcli.text.languages import Direction, base
-from mtcli.text.lines import Counts
+from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
 from mtcli.translate.backends.exported import parse_provenance, provenance
@@ -34,6 +35,9 @@ from mtcli.translate.streams import lines_of, report_counts
 from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
+
+MAX_TRAINING_PAIRS = 100_000
+"""Training pairs from which the translations of single words are learned, about."""
 
 Wrap = Callable[[Translator, str, str], Translator]
 
@@ -383,7 +387,25 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     languages = (translator.src, translator.tgt)
     found = robustness.variants(pairs, languages)
     options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
-    return robustness.measure(found, pairs, translator.translate, metrics=request.metrics, **options)
+    known = robustness.known_words(_training_pairs(run_of(request.models[0]), translator.tokenizer))
+    return robustness.measure(found, pairs, translator.translate, metrics=request.metrics, known=known, **options)
+
+
+def _training_pairs(run: Path, tokenizer: Tokenizer) -> Iterator[Pair]:
+    """Yield about `MAX_TRAINING_PAIRS` training pairs of a run, at even distances; none if they are missing."""
+    path = run / "data" / "train.arrow"
+    if not path.is_file():
+        return
+    try:
+        pairs = EncodedPairs(path)
+    except DataError as error:
+        log.warning("no single words are translated: %s", error)
+        return
+    step = max(1, len(pairs) // MAX_TRAINING_PAIRS)
+    for start in range(0, len(pairs), step * CHUNK_ROWS):
+        rows = [pairs[row] for row in range(start, min(len(pairs), start + step * CHUNK_ROWS), step)]
+        src, tgt = ([side.tolist() for side in sides] for sides in zip(*rows, strict=True))
+        yield from zip(tokenizer.decode_src(src), tokenizer.decode(tgt), strict=True)
 
 
 def _score(

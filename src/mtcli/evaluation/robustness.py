@@ -1,17 +1,21 @@
 """How well a model translates text in the forms in which people type: the test pairs in each form, and their scores."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from mtcli.evaluation.metrics import Metric, Score, score
+from mtcli.terms.annotation import TermAnnotator
 from mtcli.text.invented_symbols import symbol
 from mtcli.text.letter_case import upper
 from mtcli.text.lines import Pair
 from mtcli.text.typed_forms import FORMS, Place, joined, with_symbol, without_final_mark
+from mtcli.text.words import words_of
 
 MAX_PAIRS = 500
 """Test pairs that are scored in each form, at most."""
@@ -28,6 +32,24 @@ PLACES: dict[str, Place] = {
     "symbol in the middle": "middle",
 }
 """The forms with a symbol. The translations that keep it are counted, and scored without it: it is an easy word."""
+
+SINGLE_WORDS = "single words"
+"""Name of the form of words that are alone on a line."""
+
+MAX_WORDS = 200
+"""Words that are translated alone, at most."""
+
+MIN_WORDS = 30
+"""Words that are needed for a share that says something."""
+
+MIN_DICE = 0.3
+"""Association from which a word of the training pairs is known to have a translation."""
+
+MIN_TIMES = 20
+"""How often the training pairs have a word that is translated alone: a model cannot know rarer ones well."""
+
+MAX_WORDS_OF_WORD = 3
+"""Words of a translation of one word: a longer one is a sentence around it."""
 
 JOINED = {"two sentences": 2, "three sentences": 3, "four sentences": 4}
 """The forms with several sentences on a line."""
@@ -75,17 +97,37 @@ class FormScores:
 
 
 @dataclass(frozen=True)
+class WordScores:
+    """How words are translated that are alone on a line."""
+
+    words: int
+    known: float
+    """Share of the words with a known translation, which may have one more word, such as an article."""
+    long: float
+    """Share of the words whose translation has more than `MAX_WORDS_OF_WORD` words."""
+
+
+@dataclass(frozen=True)
 class Robustness:
     """The scores of all forms, first those of the test pairs as they are."""
 
     forms: list[FormScores]
+    words: WordScores | None = None
+    """None: the training pairs are not known, or have too few words."""
 
     def to_text(self) -> str:
         """Return a table with a line for each form, and the signatures of the scores."""
         names = [one.name for one in self.forms[0].scores]
         heading = f"{'form':22} {'lines':>5}"
         heading += "".join(f" {name:>6} {'plain':>6} {'share':>6}" for name in names)
-        return "\n".join([f"{heading} {'kept':>6}", *map(_line, self.forms), *self._signatures()])
+        lines = [f"{heading} {'kept':>6}", *map(_line, self.forms)]
+        if self.words is not None:
+            found = self.words
+            lines.append(
+                f"{SINGLE_WORDS:22} {found.words:>5,} {found.known:>6.1%} with a known translation, "
+                f"{found.long:.1%} with more than {MAX_WORDS_OF_WORD} words"
+            )
+        return "\n".join([*lines, *self._signatures()])
 
     def _signatures(self) -> list[str]:
         """Return the different signatures, with the form that has another one than the first."""
@@ -96,7 +138,10 @@ class Robustness:
         return lines
 
     def to_json(self) -> str:
-        """Return a list with an object for each form and metric: that of sacrebleu, and the keys of this table."""
+        """Return a list with an object for each form and metric: that of sacrebleu, and the keys of this table.
+
+        The object of single words has no metric.
+        """
         objects = []
         for form in self.forms:
             for ours, plain, share in zip(form.scores, form.plain, form.shares, strict=True):
@@ -104,6 +149,9 @@ class Robustness:
                 if form.kept is not None:
                     more["kept"] = form.kept
                 objects.append(more | json.loads(ours.json))
+        if self.words is not None:
+            shares = {"known": self.words.known, "long": self.words.long}
+            objects.append({"form": SINGLE_WORDS, "lines": self.words.words, **shares})
         return json.dumps(objects, indent=1, ensure_ascii=False)
 
 
@@ -188,6 +236,37 @@ def _without(text: str, symbol: str) -> str:
     return " ".join(text.replace(symbol, "", 1).split()) if symbol else text
 
 
+def known_words(training: Iterable[Pair]) -> dict[str, frozenset[str]]:
+    """Return frequent words of training pairs in lower case, with their translations: words that often occur with them.
+
+    At most `MAX_WORDS` are chosen, always the same ones; none if there are fewer than `MIN_WORDS`.
+    """
+    pairs = list(training)
+    partners = TermAnnotator.learn(pairs, max_share=1.0).partners
+    times = Counter(word.text.lower() for src, _ in pairs for word in words_of(src))
+    words = sorted(
+        word
+        for word, found in partners.items()
+        if word.isalpha() and times[word] >= MIN_TIMES and max(found.values()) >= MIN_DICE
+    )
+    if len(words) < MIN_WORDS:
+        return {}
+    chosen = Random(SEED).sample(words, min(MAX_WORDS, len(words)))
+    return {word: frozenset(partners[word]) for word in chosen}
+
+
+def _word_scores(known: Mapping[str, frozenset[str]], translations: Sequence[str]) -> WordScores | None:
+    """Score the translations of words, in their order."""
+    if not known:
+        return None
+    num_known = num_long = 0
+    for partners, translation in zip(known.values(), translations, strict=True):
+        words = [word.text.lower() for word in words_of(translation) if word.text[0].isalnum()]
+        num_known += len(words) <= 2 and not partners.isdisjoint(words)
+        num_long += len(words) > MAX_WORDS_OF_WORD
+    return WordScores(len(known), num_known / len(known), num_long / len(known))
+
+
 def measure(
     found: Sequence[Variant],
     pairs: Sequence[Pair],
@@ -196,6 +275,7 @@ def measure(
     metrics: Sequence[Metric],
     tokenize: str,
     lowercase: bool = False,
+    known: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Robustness:
     """Translate the lines of all forms, and score them.
 
@@ -206,10 +286,12 @@ def measure(
         metrics: The metrics.
         tokenize: sacrebleu's tokenizer for BLEU.
         lowercase: Ignore case in all forms.
+        known: Words to translate alone, with their known translations, see `known_words`.
     """
     plain_rows = sorted({row for variant in found for rows in variant.rows for row in rows})
     sources = [pairs[row][0] for row in plain_rows]
-    translations = translate(sources + [src for variant in found[1:] for src, _ in variant.pairs])
+    in_forms = [src for variant in found[1:] for src, _ in variant.pairs]
+    translations = translate([*sources, *in_forms, *known])
     plain = dict(zip(plain_rows, translations, strict=False))
     rest = iter(translations[len(sources) :])
     forms = []
@@ -232,7 +314,7 @@ def measure(
                 kept=sum(kept) / len(kept) if kept else None,
             )
         )
-    return Robustness(forms)
+    return Robustness(forms, _word_scores(known, list(rest)))
 
 
 def _joined(translations: Sequence[str]) -> str:

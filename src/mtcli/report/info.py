@@ -30,6 +30,7 @@ from mtcli.storage.state import State
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance
 from mtcli.translate.backends.run_engine import check_proven
+from mtcli.translate.confidence import read_confidence
 
 Json = dict[str, Any]
 Row = tuple[str, str]
@@ -89,6 +90,9 @@ def _run(run: Path) -> Iterator[Row]:
         yield "report", f"{run / 'report.html'}"
     if model.exists():
         yield "engine", _engine(run)
+        confidence = read_confidence(run)
+        if confidence is not None:
+            yield "confidence", f"calibrated on {counted(confidence.pairs, 'pair')}, beam {confidence.beam_size}"
     yield "on disk", _size_of(run)
     if not state.finished:
         yield "resume", "run the same `mtcli train` command again"

@@ -64,13 +64,14 @@ def record(run: Path, scores: Sequence[dict[str, Any]]) -> None:
 
     Args:
         run: The run folder.
-        scores: The objects of `Robustness.to_json`.
+        scores: The objects of `Robustness.to_json`. That of single words has no metric and is left out.
 
     Raises:
         OSError: A file cannot be read or written.
     """
     model = identity_of(run / "model.safetensors")
-    found = _Record(model=model, scores=[FormScore.model_validate(score) for score in scores])
+    with_metric = [FormScore.model_validate(score) for score in scores if "name" in score]
+    found = _Record(model=model, scores=with_metric)
     replace_file(run / ROBUSTNESS, json.dumps(found.model_dump(), indent=1, ensure_ascii=False).encode())
     _replace(run / "report.html", _SECTION, section(run, found.scores))
     _replace(run / "README.md", _CARD_SECTION, card_section(found.scores))

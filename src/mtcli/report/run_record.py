@@ -22,6 +22,7 @@ from mtcli.report.robustness import FormScore, recorded
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of
+from mtcli.translate.confidence import Confidence, read_confidence
 
 Event = dict[str, Any]
 """One line of `metrics.jsonl`."""
@@ -68,6 +69,8 @@ class RunRecord:
     """The test scores of the run's model; None until the run has ended."""
     robust: list[FormScore]
     """Its scores on text as people type it, if they were measured."""
+    confidence: Confidence | None
+    """The confidence of its translations, if it is calibrated."""
     end: Event | None
     """None while the run is in training."""
     speeds: list[tuple[float, float]]
@@ -160,6 +163,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         best=best_of(events),
         test=test,
         robust=recorded(folder),
+        confidence=read_confidence(folder),
         end=end,
         speeds=speeds(events),
         device=device,

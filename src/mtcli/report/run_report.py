@@ -11,6 +11,7 @@ from difflib import SequenceMatcher
 from html import escape
 from pathlib import Path
 from string import Template
+from textwrap import wrap
 
 from mtcli.config.schema import DataConfig
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
@@ -34,8 +35,9 @@ from mtcli.report.run_record import (
 from mtcli.runtime import files
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import command, to_option
+from mtcli.runtime.wording import command, counted, to_option
 from mtcli.text.writing_systems import unspaced
+from mtcli.translate.confidence import Confidence, Reliability
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 
 {scores}
 
-{robust}## Data
+{confidence}{robust}## Data
 
 {data}
 - licence of the data: to be filled in
@@ -119,6 +121,7 @@ def to_card(record: RunRecord) -> str:
         status=record.status,
         remark=f"{record.remark}\n\n" if record.remark else "",
         scores=_card_scores(record),
+        confidence=_card_confidence(record.confidence),
         robust=card_section(record.robust),
         data=_card_data(record),
         training=_card_training(record),
@@ -154,6 +157,24 @@ def _card_scores(record: RunRecord) -> str:
     if table:
         lines += ["", *_markdown_table(table)]
     return "\n".join(lines)
+
+
+def _card_confidence(confidence: Confidence | None) -> str:
+    """Return the section about the confidence of translations; empty if there is none."""
+    if confidence is None:
+        return ""
+    rows = [f"| {tenth.confidence:.0f} | {tenth.chrf:.1f} |" for tenth in confidence.tenths]
+    lines = ["## Confidence", "", *wrap(_describe(confidence), 120), "", "| confidence | chrF2 |", "|---|---|", *rows]
+    return "\n".join([*lines, "", ""])
+
+
+def _describe(confidence: Confidence) -> str:
+    """Return what the confidence is, and what the tenths are."""
+    return (
+        "Translations have a confidence (`mtcli translate --format json`): the chrF that they are expected to have, "
+        f"0 to 100. It is calibrated on {counted(confidence.pairs, 'validation pair')}. In each tenth of them by "
+        "confidence, its mean, which does not know their references, and the chrF of the translations:"
+    )
 
 
 def describe_directions(data: DataConfig) -> str:
@@ -229,6 +250,7 @@ def to_html(record: RunRecord) -> str:
         title=escape(f"{record.name}: {describe_directions(config.data)}"),
         status=escape(record.status),
         scores=_scores(record),
+        confidence=_confidence(record.confidence),
         robust=section(record.folder, record.robust),
         commands=_commands(record),
         charts="".join(_charts(record)),
@@ -299,6 +321,53 @@ def _score_cells(row: ScoreRow) -> str:
 
 def _signature(row: ScoreRow) -> str:
     return f'<p class="signature">{escape(row.signature)}</p>' if row.signature else ""
+
+
+RELIABILITY_SIDE = 200
+"""Width and height of the picture of the confidence."""
+RELIABILITY_MARGIN = 34
+
+
+def _confidence(confidence: Confidence | None) -> str:
+    """Return the section about the confidence of translations, with a picture; empty if there is none."""
+    if confidence is None:
+        return ""
+    text = escape(_describe(confidence)).replace(
+        "`mtcli translate --format json`", "<code>mtcli translate --format json</code>"
+    )
+    return (
+        '<section aria-labelledby="h-confidence"><h2 id="h-confidence">Confidence</h2>'
+        f'<p class="soft">{text}</p>{_reliability(confidence.tenths)}</section>\n'
+    )
+
+
+def _reliability(tenths: Sequence[Reliability]) -> str:
+    """Return a picture of each tenth: its confidence to the right, its chrF upwards, and a line where both agree."""
+    left = RELIABILITY_MARGIN
+    bottom = 8 + RELIABILITY_SIDE
+
+    def x(value: float) -> float:
+        return left + RELIABILITY_SIDE * value / 100
+
+    def y(value: float) -> float:
+        return bottom - RELIABILITY_SIDE * value / 100
+
+    shapes = []
+    for value in (0, 25, 50, 75, 100):
+        shapes.append(f'<line class="grid" x1="{x(0)}" x2="{x(100)}" y1="{y(value)}" y2="{y(value)}"/>')
+        shapes.append(f'<text x="{left - 6}" y="{y(value) + 4}" text-anchor="end">{value}</text>')
+        shapes.append(f'<text x="{x(value)}" y="{bottom + 16}" text-anchor="middle">{value}</text>')
+    shapes.append(f'<line class="s1" x1="{x(0)}" y1="{y(0)}" x2="{x(100)}" y2="{y(100)}"/>')
+    for tenth in tenths:
+        label = f"confidence {tenth.confidence:.1f}, chrF2 {tenth.chrf:.1f}"
+        place = f'cx="{x(tenth.confidence):.1f}" cy="{y(tenth.chrf):.1f}"'
+        shapes.append(f'<circle class="s0" {place} r="4"><title>{label}</title></circle>')
+    summary = ", ".join(f"{tenth.confidence:.0f}: {tenth.chrf:.0f}" for tenth in tenths)
+    return (
+        f'<figure style="max-width:18rem"><svg viewBox="0 0 {x(100) + 16:.0f} {bottom + 24}" role="img" '
+        f'aria-label="{escape(f"chrF2 by confidence: {summary}")}">{"".join(shapes)}</svg>'
+        "<figcaption>Upwards: chrF2. To the right: the confidence. Dashed: both agree.</figcaption></figure>"
+    )
 
 
 def _commands(record: RunRecord) -> str:

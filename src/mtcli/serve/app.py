@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -22,7 +22,6 @@ from starlette.types import ASGIApp
 
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
-from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent, through_pivots
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
@@ -40,6 +39,9 @@ from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Translation
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import MemorySources
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ def load_app(
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
-    memory: MemorySources | None = None,
+    memory: "MemorySources | None" = None,
     notices: list[str] | None = None,
     *,
     allow_origins: Sequence[str] = (),
@@ -163,7 +165,12 @@ def load_app(
         translator, options, languages = load(folder, device, engine)
         show = partial(page_data, folder, public=api_key is None)
         models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
+    for model in through_pivots(models):
+        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        models.append(model)
     if memory:
+        from mtcli.serve.corrections import load_memories
+
         pairs = [(model.src, target) for model in models for target in model.targets]
         memories = load_memories(memory, pairs, notices if notices is not None else [])
         for model in models:
@@ -171,9 +178,6 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
-    for model in through_pivots(models):
-        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
-        models.append(model)
     app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
     return app, [(model.src, ", ".join(model.targets)) for model in models]
 

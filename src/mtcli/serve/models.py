@@ -5,20 +5,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
-from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
 from mtcli.text.languages import Direction
-from mtcli.translate.memory import Memory
 from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import Corrections
+    from mtcli.translate.memory import Memory
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
@@ -39,9 +42,9 @@ class ServedModel:
     """The target languages of this source language; empty: all that the model has tags for."""
     partner: "ServedModel | None" = None
     """The same model with another source language, whose queue this one uses."""
-    memories: dict[str, Memory] = field(default_factory=dict)
+    memories: "dict[str, Memory]" = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
-    corrections: dict[str, Corrections] = field(default_factory=dict)
+    corrections: "dict[str, Corrections]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
     through: tuple["ServedModel", ...] = ()
     """The two models of a translation through a third language; empty for a model of its own."""
@@ -131,7 +134,7 @@ class ServedModel:
         tag = self.translator.tokenizer.tag_of(target)
         return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
 
-    def memory_to(self, target: str) -> Memory | None:
+    def memory_to(self, target: str) -> "Memory | None":
         """Return the memory of a request; None: there is none."""
         return self.memories.get(self.known_target(target)) if self.memories else None
 

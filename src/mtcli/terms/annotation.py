@@ -85,9 +85,14 @@ class TermAnnotator:
         self.partners = partners
 
     @classmethod
-    def learn(cls, pairs: Iterable[Pair]) -> "TermAnnotator":
-        """Estimate which words belong together from training pairs."""
-        return cls(_associated(pairs))
+    def learn(cls, pairs: Iterable[Pair], max_share: float = MAX_SHARE) -> "TermAnnotator":
+        """Estimate which words belong together from training pairs.
+
+        Args:
+            pairs: The pairs.
+            max_share: Share of the lines up to which a word may be a term, see `MAX_SHARE`.
+        """
+        return cls(_associated(pairs, max_share))
 
     @classmethod
     def from_json(cls, content: bytes) -> "TermAnnotator":
@@ -209,7 +214,7 @@ class _SideCounts:
         return np.array([self._lines[i] for i in range(len(self.ids))], dtype=np.int64)
 
 
-def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
+def _associated(pairs: Iterable[Pair], max_share: float) -> dict[str, dict[str, float]]:
     """Return the Dice coefficients of source and target words of at least `MIN_DICE`, see `TermAnnotator`."""
     src = _SideCounts()
     tgt = _SideCounts()
@@ -222,7 +227,7 @@ def _associated(pairs: Iterable[Pair]) -> dict[str, dict[str, float]]:
     src_total = src.num_lines()[src_of_key]
     tgt_total = tgt.num_lines()[tgt_of_key]
     dice = 2 * together / (src_total + tgt_total)
-    most = max(MIN_FREQUENT, MAX_SHARE * len(keys_of_lines))
+    most = max(MIN_FREQUENT, max_share * len(keys_of_lines))
     kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
     src_words = list(src.ids)
     tgt_words = list(tgt.ids)

@@ -22,6 +22,7 @@ _LINE_BREAK = re.compile(r"<br\b.*|(?:[\\\s>]|&#(?:0*1[03]|x0*[ad]);)+", re.IGNO
 """A line break of HTML, Word, XML or Markdown. In a quote of Markdown, it ends with the mark of the next line."""
 _SEPARATE_SIGNS = re.compile(r"\s*[,;:.!?…)\]–—-]+(?=\s+\S)")
 """Signs between two words, with a space after them."""
+_BRACKETS = {"(": ")", "[": "]", "{": "}", "（": "）"}
 _MARKUP_SIGNS = frozenset('&<>"\\*_`[]#|~')
 """Characters that some formats write in another way than they are read."""
 MAX_DEPTH = 50
@@ -88,7 +89,19 @@ def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
             end = next_end
         if end < len(part):
             pieces.append(part[end:])
-    return _with_unpaired_text_as_points(pieces)
+    return _with_unpaired_text_as_points(_with_brackets(pieces))
+
+
+def _with_brackets(pieces: Sequence[str | Tag]) -> list[str | Tag]:
+    """Add brackets around symbols to these, such as `(😀)`: empty brackets would be left for the model."""
+    found = list(pieces)
+    for before, piece, after in zip(range(len(pieces)), pieces[1:], pieces[2:], strict=False):
+        head = found[before]
+        if not isinstance(piece, ProtectedText) or not isinstance(head, str) or not isinstance(after, str):
+            continue
+        if head[-1:] in _BRACKETS and after[:1] == _BRACKETS[head[-1:]] and is_symbol(piece.raw):
+            found[before : before + 3] = [head[:-1], ProtectedText(f"{head[-1:]}{piece.raw}{after[0]}"), after[1:]]
+    return [piece for piece in found if piece != ""]
 
 
 def with_joined_neighbors(pieces: Sequence[str | Tag]) -> list[str | Tag]:

@@ -15,6 +15,7 @@ from mtcli.documents.markup.inline import ProtectedText, Tag, unprotected
 from mtcli.documents.markup.marks import CLOSING, OPENING, Marked, Node
 from mtcli.documents.markup.wrapping import unspaced_at_start
 from mtcli.text.placeholders import Span, find_protected
+from mtcli.text.symbols import is_symbol
 from mtcli.text.words import character_spans
 from mtcli.translate.translation import Links
 
@@ -511,7 +512,7 @@ def _len_of_tail(text: str, signs: str) -> int:
 
 def _spaces_of_point(node: Node, mark: Tag, translation: str, at: int) -> tuple[bool, bool]:
     """Return True for each side of a point where it needs a space beside its neighbor in the text."""
-    is_text = not mark.is_markup
+    is_text = not mark.is_markup and not (isinstance(mark, ProtectedText) and is_symbol(mark.raw))
     last = translation[at - 1 : at] if at else ""
     following = translation[at : at + 1]
     return (
