@@ -33,6 +33,7 @@ from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
+from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.training.request import resolve
 from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
@@ -75,7 +76,9 @@ def trained(files: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
 def config_of(files: tuple[Path, Path], *sets: str, **options: object) -> Config:
     values = {"data.train": [*map(str, files)], "data.src": "en", "data.tgt": ["xx", "yy"]}
     values |= {f"data.{name}": value for name, value in options.items()}
-    return resolve(None, values, [*SETTINGS, *sets], out=Path("does-not-exist")).config
+    has_tokenizer = any(text.startswith("tokenizer.file") for text in sets)
+    settings = [text for text in SETTINGS if not (has_tokenizer and text.startswith("tokenizer."))]
+    return resolve(None, values, [*settings, *sets], out=Path("does-not-exist")).config
 
 
 def test_the_kth_language_belongs_to_the_kth_corpus(files: tuple[Path, Path], tmp_path: Path) -> None:
@@ -512,3 +515,17 @@ def test_each_pair_of_languages_is_checked_by_itself(tmp_path: Path) -> None:
     counts = [each["pairs"] for each in json.loads(run("data", "check", *paths, "--src", "es", "--json").out)]
     assert counts == [40, 30]
     refused(run("data", "check", *paths, "--src", "es", "--valid", paths[0]), 2, "es → gn, es → nah")
+
+
+def test_a_given_tokenizer_needs_one_vocabulary_and_the_tags(
+    files: tuple[Path, Path], trained: Path, tmp_path: Path
+) -> None:
+    _, data = prepared(files, tmp_path / "run", f"tokenizer.file={trained}")
+    assert data.tokenizer.digest() == load_model(trained)[2].digest()
+    separate = train_tokenizer(toy_pairs(300), joint=False)
+    separate.save(tmp_path / "tokenizer.json")
+    with pytest.raises(UsageError, match="has two vocabularies, and this training has several directions"):
+        prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}")
+    train_tokenizer(toy_pairs(300)).save(tmp_path / "tokenizer.json")
+    with pytest.raises(UsageError, match="xx: the vocabulary has no tag for this target language, for none"):
+        prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}")

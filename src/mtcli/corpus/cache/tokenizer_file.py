@@ -51,6 +51,10 @@ def _check_direction(path: Path, config: Config) -> None:
         UsageError: They are for other languages, or the folder holds no run.
     """
     remedy = "name one with a joint vocabulary, such as `mtcli tokenizer train` writes"
+    if len(config.data.directions) > 1:
+        raise UsageError(
+            f"tokenizer.file {path}: has two vocabularies, and this training has several directions; {remedy}"
+        )
     run = path.parent / "config.toml"
     if not run.is_file():
         raise UsageError(
