@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import toy_pairs, write_tsv
 from helpers.command import call
@@ -76,6 +77,14 @@ def test_noisy_lines_have_low_confidence_and_do_not_change_that_of_sentences(fit
     assert sum(changes) / len(changes) < 1.5
     noise = [confidence_of(fitted, example) for example in invented(300, seed=5, noisy=True)]
     assert max(noise) < 15 < sum(confidence_of(without, example) for example in usual) / len(usual)
+
+
+def test_noise_among_the_sentences_does_not_change_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "NOISE_WEIGHT", 0.0)
+    usual = [example for example in EXAMPLES if not example.is_noisy]
+    noise = [replace(example, chrf=0.0, is_noisy=True) for example in usual[::10]]
+    found = fit([*usual, *noise], beam_size=4).points
+    assert np.array(found) == pytest.approx(np.array(fit(usual, beam_size=4).points))
 
 
 def test_the_map_never_falls_and_stays_within_its_points(fitted: Confidence) -> None:

@@ -25,7 +25,7 @@ from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.parent import Parent
-from mtcli.corpus.cache.prepare import prepare
+from mtcli.corpus.cache.prepare import Prepared, prepare
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.evaluation.confidence import calibrate_import
 from mtcli.exchange import marian_weights
@@ -857,7 +857,7 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(60))))
     out = tmp_path / "tuned"
-    done = command("train", "--init", imported, "--train", pairs, "--out", out, "--max-steps", 2,
+    done = command("train", "--init", imported, "--train", pairs, "--tgt", "fr", "--out", out, "--max-steps", 2,
                    "--set", "train.lr=1e-4", "--set", "train.warmup_steps=1")  # fmt: skip
     assert done == 0
     (before, _, pieces), (after, info, _) = load_model(imported), load_model(out)
@@ -868,25 +868,25 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     assert load_config(out / "config.toml").tokenizer.type == "sentencepiece"
 
 
-def test_training_pairs_of_a_multilingual_model_need_tags(
-    imported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_training_pairs_of_a_multilingual_model_need_tags(imported: Path, tmp_path: Path) -> None:
     tokenizer = load_model(imported)[2]
-    for name, untagged in (("some", 9), ("none", 0)):
+
+    def prepared(name: str, untagged: int, tgt: str) -> Prepared:
         pairs = tmp_path / f"{name}.tsv"
         sources = ["" if i < untagged else ">>fra<< " for i in range(20)]
         pairs.write_text("".join(f"{tag}This is line {i}.\tC'est {i}.\n" for i, tag in enumerate(sources)))
         options = {"data.train": [str(pairs)], "data.valid": str(pairs), "data.test": str(pairs)}
-        prepare(
-            build(None, options | {"data.src": "en", "data.tgt": "es"}),
-            tmp_path / name,
-            init=Parent(tokenizer, "", "en", "es"),
-        )
-    found = [text for text in caplog.messages if "target language" in text]
-    assert found == [
-        f"{tmp_path / 'some.tsv'}: no target language in 9 of 20 sources, and the model has several; begin each source "
-        "with the tag of one, such as >>deu<<"
-    ]
+        config = build(None, options | {"data.src": "en", "data.tgt": tgt})
+        return prepare(config, tmp_path / name, init=Parent(tokenizer, "", "en", "es"))
+
+    with pytest.raises(
+        DataError, match="no target language in 9 of 20 sources, and the model has several; give one of"
+    ):
+        prepared("some", 9, "es")
+    prepared("none", 0, "es")
+    data = prepared("given", 9, "de")  # those without a tag are German
+    tags = [int(data.train[row][0][0]) for row in range(20)]
+    assert tags == [tokenizer.tags["deu"]] * 9 + [tokenizer.tags["fra"]] * 11
 
 
 @pytest.mark.parametrize(("pair", "is_child"), [(("en", "de"), False), (("en", "gn"), True), (("es", "en"), True)])

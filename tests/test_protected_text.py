@@ -130,6 +130,7 @@ def test_the_model_is_not_given_symbols(text: str) -> None:
         ("* one * two", "* ONE * TWO"),
         ("one | two", "ONE | TWO"),
         ("★ ★ one ★", "★ ★ ONE ★"),
+        (":-)one two:)", ":-)ONE TWO:)"),
     ],
 )
 def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> None:

@@ -65,6 +65,7 @@ def test_single_words_are_compared_with_their_known_translations() -> None:
     assert len(known) == len(names)
     assert all(found == {f"x{name}", f"{name}y"} for name, found in known.items())
     assert known_words(training[:20]) == {}
+    assert known_words([*training, ("rare", "selten")]) == known
     answers = {name: f"Der {name}Y." for name in names[:18]} | dict.fromkeys(names[18:27], "Ein Mann steht da.")
     variant = variants(PAIRS, ("en", "de"))[:1]
     found = measure(

@@ -1,6 +1,7 @@
 """How well a model translates text in the forms in which people type: the test pairs in each form, and their scores."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,9 @@ MIN_WORDS = 30
 
 MIN_DICE = 0.3
 """Association from which a word of the training pairs is known to have a translation."""
+
+MIN_TIMES = 20
+"""How often the training pairs have a word that is translated alone: a model cannot know rarer ones well."""
 
 MAX_WORDS_OF_WORD = 3
 """Words of a translation of one word: a longer one is a sentence around it."""
@@ -233,12 +237,18 @@ def _without(text: str, symbol: str) -> str:
 
 
 def known_words(training: Iterable[Pair]) -> dict[str, frozenset[str]]:
-    """Return words of training pairs in lower case, with their known translations: those that often occur with them.
+    """Return frequent words of training pairs in lower case, with their translations: words that often occur with them.
 
     At most `MAX_WORDS` are chosen, always the same ones; none if there are fewer than `MIN_WORDS`.
     """
-    partners = TermAnnotator.learn(training, max_share=1.0).partners
-    words = sorted(word for word, found in partners.items() if word.isalpha() and max(found.values()) >= MIN_DICE)
+    pairs = list(training)
+    partners = TermAnnotator.learn(pairs, max_share=1.0).partners
+    times = Counter(word.text.lower() for src, _ in pairs for word in words_of(src))
+    words = sorted(
+        word
+        for word, found in partners.items()
+        if word.isalpha() and times[word] >= MIN_TIMES and max(found.values()) >= MIN_DICE
+    )
     if len(words) < MIN_WORDS:
         return {}
     chosen = Random(SEED).sample(words, min(MAX_WORDS, len(words)))

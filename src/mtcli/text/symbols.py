@@ -18,12 +18,12 @@ _EMOJI = (
 )
 # Blocks of signs, without the brackets and letters in them.
 _SIGN = (
-    "[\u00a6\u00a9\u00ae\u2020-\u2023\u203b\u2100\u2101\u2103-\u2106\u2108\u2109\u2114\u2117\u2118\u211e-\u2123\u2125"
+    "[\u00a6\u00a9\u00ae\u00b6\u2020-\u2023\u203b\u2100\u2101\u2103-\u2106\u2108\u2109\u2114\u2117\u2118\u211e-\u2123\u2125"
     "\u2127\u2129\u212e\u213a\u213b\u2140-\u2144\u214a-\u214d\u214f\u2190-\u2211\u2213-\u2307\u230c-\u2328\u232b-\u244a"
     "\u2460-\u2767\u2776-\u27c4\u27c7-\u27e5\u27f0-\u2982\u2999-\u29d7\u29dc-\u29fb\u29fe-\u2bff\u3004\u3012\u3013"
     "\u3020\u3036\u3037\u4dc0-\u4dff\U0001d100-\U0001d1ff\U0001f000-\U0001fbef]"
 )
-_OF_NUMBERS = "[§°¶±·¬×÷¤£¥\u2116\u2212\u20a0-\u20cf]"
+_OF_NUMBERS = "[§°±·¬×÷¤£¥\u2116\u2212\u20a0-\u20cf]"
 """Signs that usually belong to a number. Languages write some of them in other places, or as words."""
 _OTHER_SIGN = (
     rf"{_SIGN}[\ufe0e\ufe0f]?|(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)|"
@@ -34,6 +34,7 @@ _BEFORE = r"(?<![^\s(\"'“„«.,!?…])"
 """Before a smiley is nothing, or a space or mark."""
 _SMILEY = (
     rf"{_BEFORE}[>}}]?[:;=]'?[-^o~]?(?:[)(|/\\*\]\[>D]++|[PpOo3xXsS]{{1,4}}+)(?!\w)|"
+    r"(?<!\S)[:;=](?:-[)(\]\[]++|[)\]]++)(?=\w)|"
     r"(?<=\w)[:;](?:[-^']?[)(]++|-[D|/\\*\]PpO]|D++)(?!\w)|"
     r"(?<!\S)[()\]\[]+[-^o']?[:;=](?!\S)|"
     r"(?<![\w<])</?3++(?!\w)|"
@@ -62,13 +63,13 @@ NUMBERED_SYMBOL: Final = f"(?:{_EMOJI}|{_NUMBERED_SMILEY})"
 
 ALWAYS: Final = (
     "\u00a3-\u00a7\u00a9\u00ac\u00ae-\u00b1\u00b6\u00b7\u00d7\u00f7\u0295\u2020-\u2023\u203b-\u203c\u2049\u20a0-\u2bff"
-    "\u3004\u3012\u3013\u3020\u3036\u3037\u4dc0-\u4dff\ufe0e\ufe0f\U0001d100-\U0001fbef<>_\\\\#^~*+|"
+    "\u3004\u3012\u3013\u3020\u3036\u3037\u4dc0-\u4dff\ufe0e\ufe0f\U0001d100-\U0001fbef<=>_\\\\#^~*+|"
 )
 """Characters of a set: a text with one of them may have a symbol."""
-SOMETIMES: Final = ":;=()xXB\\[\\]"
+SOMETIMES: Final = ":;()xXB\\[\\]"
 """Characters of a set of which a text with a symbol has one if it has none of `ALWAYS` and no digit."""
 AFTER_SOMETIMES: Final = (
-    r"(?<=[:;=])(?=[-^'~o)(/D\[\]PpOo3xXsS=])|(?<=[)(\[\]])(?=[-^o']?[:;=])|(?<=[xX])(?=[dD])|(?<=B)(?=-)"
+    r"(?<=[:;])(?=[-^'~o)(/D\[\]|\\*>PpOo3xXsS])|(?<=[)(\[\]])(?=[-^o']?[:;=])|(?<=[xX])(?=[dD])|(?<=B)(?=-)"
 )
 """Pattern behind a character of `SOMETIMES` that may belong to a symbol."""
 
