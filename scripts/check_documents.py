@@ -62,8 +62,10 @@ def main() -> int:
     print("| type | files | unchanged | refused | changed | mutated: read | refused | other errors |")
     print("|---|---|---|---|---|---|---|---|")
     for suffix, files in sorted(found.items()):
-        counts = Counter(check(path.read_bytes(), str(path)) for path in files)
-        fuzzed = Counter(check(content, name) for content, name in mutations(files, given.fuzz))
+        results = {path: check(path.read_bytes(), str(path)) for path in files}
+        counts = Counter(results.values())
+        readable = [path for path, result in results.items() if result != "refused"]
+        fuzzed = Counter(check(content, name) for content, name in mutations(readable, given.fuzz if readable else 0))
         failed = failed or bool(counts["changed"] or counts["error"] or fuzzed["changed"] or fuzzed["error"])
         row = (suffix, len(files), counts["same"], counts["refused"], counts["changed"] + counts["error"])
         fuzz_row = (fuzzed["same"], fuzzed["refused"], fuzzed["error"] + fuzzed["changed"])

@@ -182,7 +182,7 @@ def test_an_imported_model_keeps_its_sentencepiece_model(tmp_path: Path) -> None
 def test_a_multilingual_model_is_refused(tmp_path: Path) -> None:
     origin = marian_folder(tmp_path / "origin", tags=(">>fra<<", ">>spa<<"))
     model = import_model(str(origin), tmp_path / "imported").folder
-    with pytest.raises(UsageError, match="it has several target languages"):
+    with pytest.raises(UsageError, match="an imported model with several target languages"):
         export(model, "argos", tmp_path / "out")
 
 

@@ -18,6 +18,7 @@ from mtcli.storage import checkpoint
 from mtcli.storage.checkpoint import path_of
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.storage.tensors import Tensors, read_tensors
+from mtcli.text.languages import Direction
 from mtcli.training import averaging, validation
 from mtcli.training.averaging import average_run
 from mtcli.training.evaluator import Evaluator
@@ -268,5 +269,5 @@ def test_eval_makes_no_remark_on_the_demo_s_pairs_whatever_folder_they_are_in(to
     few, low = warnings_about(evaluate(request))
     assert few.startswith("6 test pairs are too few")
     assert low.startswith("BLEU below 5")
-    write_split(out, "test", demo.load().test[:30], "en", "xx")
+    write_split(out, "test", {Direction("en", "xx"): demo.load().test[:30]})
     assert warnings_about(evaluate(request)) == []

@@ -11,9 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import toy_pairs, write_tsv
 from helpers.command import call
+from helpers.servers import started
 
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.pipeline import translate_bytes
@@ -22,6 +24,8 @@ from mtcli.evaluation import confidence as fitting
 from mtcli.evaluation.confidence import Example, TooFewError, fit, noisy_pairs, reliability, update_confidence
 from mtcli.report.info import summary
 from mtcli.report.run_report import write_report
+from mtcli.serve.app import load_app
+from mtcli.serve.requests import RequestLimits
 from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
@@ -73,6 +77,14 @@ def test_noisy_lines_have_low_confidence_and_do_not_change_that_of_sentences(fit
     assert sum(changes) / len(changes) < 1.5
     noise = [confidence_of(fitted, example) for example in invented(300, seed=5, noisy=True)]
     assert max(noise) < 15 < sum(confidence_of(without, example) for example in usual) / len(usual)
+
+
+def test_noise_among_the_sentences_does_not_change_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "NOISE_WEIGHT", 0.0)
+    usual = [example for example in EXAMPLES if not example.is_noisy]
+    noise = [replace(example, chrf=0.0, is_noisy=True) for example in usual[::10]]
+    found = fit([*usual, *noise], beam_size=4).points
+    assert np.array(found) == pytest.approx(np.array(fit(usual, beam_size=4).points))
 
 
 def test_the_map_never_falls_and_stays_within_its_points(fitted: Confidence) -> None:
@@ -165,6 +177,22 @@ def test_no_confidence_where_none_is_calibrated(
     assert translated(calibrated, "torch", LINES, scores=False)[0].confidence is not None
     translator, _, _ = load(calibrated, "cpu", "torch")
     assert Translator(translator.backend).confidence is None
+
+
+def test_the_api_has_the_confidence_of_each_candidate(calibrated: Path, toy_run: Path) -> None:
+    asked = {"q": ["Red blue tree.", "42"], "source": "en", "target": "xx", "alternatives": 2}
+    found = {}
+    for name, model in (("calibrated", calibrated), ("other", toy_run)):
+        app, _ = load_app([model], "cpu", RequestLimits(), None)
+        with started(app) as site:
+            status, found[name], *_ = site.json("/api/translate", **asked)
+            assert status == 200
+    first, number = (line["candidates"] for line in found["calibrated"]["lines"])
+    (expected,) = translated(calibrated, "torch", ["Red blue tree."], repair=True)
+    assert expected.confidence is not None
+    assert first[0]["confidence"] == pytest.approx(expected.confidence, abs=0.1)
+    assert all("confidence" in candidate for candidate in first)
+    assert "confidence" not in number[0] | found["other"]["lines"][0]["candidates"][0]
 
 
 @pytest.mark.parametrize(("name", "is_rated"), [("a.xlf", True), ("a.html", False)])

@@ -175,7 +175,7 @@ def test_d_model_must_be_a_multiple_of_num_heads(tmp_path: Path) -> None:
 
 def test_the_same_language_on_both_sides_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data.src and data.tgt are both 'es'"):
-        build(None, {"data.train": ["x.tsv"], "data.src": "es"})
+        build(None, {"data.train": ["x.tsv"], "data.src": "es", "data.tgt": "es"})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +22,7 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, StorageError
 from mtcli.serve import corrections as module
 from mtcli.serve.app import create_app, load_app
-from mtcli.serve.corrections import HEADER, Corrections, CorrectionsFullError, MemorySources, load_memories
+from mtcli.serve.corrections import HEADER, Corrections, MemorySources, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.translate.memory import Memory
@@ -153,13 +155,16 @@ def test_a_correction_needs_the_key_and_no_other_site_may_send_one(tmp_path: Pat
         assert suggest(site, LINE, "x", api_key="secret")[0] == 200
 
 
-def test_the_file_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "MAX_FILE_BYTES", 120)
     with correcting(tmp_path) as site:
         assert suggest(site, "a", "b")[0] == 200
         before = lines_of(tmp_path)
         status, answer = suggest(site, "c" * 99, "d")
-        assert (status, "reached its limit" in answer["error"]) == (503, True)
+        assert (status, answer["error"]) == (503, "the correction cannot be kept; the server's log says why")
+        assert "has reached its limit" in caplog.text
         assert lines_of(tmp_path) == before
         assert site.json("/translate", q="a", source="en")[1]["translatedText"] == "b"
 
@@ -228,7 +233,7 @@ def test_the_limit_counts_the_whole_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "MAX_FILE_BYTES", 90)
     corrections = Corrections(tmp_path / "c.tsv", Memory())
     corrections.add([("a", "b")])
-    with pytest.raises(CorrectionsFullError):
+    with pytest.raises(StorageError, match="has reached its limit of 90 bytes"):
         corrections.add([("a", "b")])
 
 
@@ -266,6 +271,19 @@ def test_corrections_go_to_the_pair_that_they_name(tmp_path: Path) -> None:
         assert site.json("/translate", q="dog", source="es", target="en")[1]["translatedText"] == "can"
         assert site.json("/translate", q="dog", source="en", target="es")[1]["translatedText"] != "can"
     assert [path.name for path in tmp_path.glob("*.tsv")] == ["corrections.es-en.tsv"]
+
+
+def test_translations_through_a_third_language_are_corrected_too(tmp_path: Path) -> None:
+    for name, src, tgt in (("one", "en", "es"), ("two", "es", "de")):
+        (tmp_path / name).mkdir()
+        save_toy(tmp_path / name, src=src, tgt=tgt)
+    sources = MemorySources(corrections=tmp_path / "corrections.tsv")
+    app, languages = load_app([tmp_path / "one", tmp_path / "two"], "cpu", RequestLimits(), None, memory=sources)
+    assert ("en", "de") in languages
+    with started(app) as site:
+        assert site.json("/suggest", q="dog", s="Hund", source="en", target="de")[0] == 200
+        assert site.json("/translate", q="dog", source="en", target="de")[1]["translatedText"] == "Hund"
+    assert [path.name for path in tmp_path.glob("*.tsv")] == ["corrections.en-de.tsv"]
 
 
 # ---- the command ----
@@ -326,3 +344,37 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str],
     done = mtcli("serve", "--model", "none", "--port", "0", *options, cwd=tmp_path)
     assert done.returncode in (2, 3)
     assert message in done.stderr.decode()
+
+
+def test_an_exported_model_is_served_without_torch(tmp_path: Path) -> None:
+    """A process that cannot import torch or datasets translates texts and documents, with a memory and corrections."""
+    pytest.importorskip("ctranslate2")
+    from mtcli.exchange.export import export
+
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "data").mkdir()
+    row = json.dumps({"translation": {"en": LINE, "es": USUAL}})
+    (run / "data" / "test.jsonl").write_text(f"{row}\n")
+    export(save_toy(run), "ctranslate2", tmp_path / "exported")
+    (tmp_path / "memory.tsv").write_text(f"{OTHER}\tDe la memoria.\n")
+    blocked = ("torch", "datasets", "sacrebleu", "pyarrow", "safetensors", "transformers")
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked})); from mtcli.cli import main; main()"
+    options = ["--memory", "memory.tsv", "--corrections", "corrections.tsv", "--api", "deepl,get,opus-cat"]
+    command = [sys.executable, "-c", code, "serve", "--model", "exported", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            said = [server.stderr.readline() for _ in range(2)]
+            found = re.search(r":(\d+)/", said[-1])
+            assert found, said
+            site = Site(int(found[1]))
+            answer = site.json("/translate", q=[LINE, OTHER], source="auto")[1]
+            assert answer["translatedText"] == [USUAL, "De la memoria."]
+            status, answer, _ = site.upload("a.html", f"<p>{LINE}</p>".encode(), source="en", target="es")
+            assert status == 200
+            assert site.send(answer["translatedFileUrl"].removeprefix(site.url))[1] == f"<p>{USUAL}</p>"
+            assert suggest(site, LINE, "Corregido.")[0] == 200
+            assert site.json("/api/translate", q=LINE)[1]["lines"][0]["candidates"][0]["text"] == "Corregido."
+        finally:
+            server.kill()

@@ -35,6 +35,7 @@ from mtcli.recipes.distill.student_shape import (
 )
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -50,8 +51,8 @@ VOCABULARY = Vocabulary(1000, 1000, joint=True)
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     (folder / "data").mkdir()
-    write_split(folder, "valid", PAIRS[:20], "en", "es")
-    write_split(folder, "test", PAIRS[20:50], "en", "es")
+    write_split(folder, "valid", {Direction("en", "es"): PAIRS[:20]})
+    write_split(folder, "test", {Direction("en", "es"): PAIRS[20:50]})
     return save_toy(folder)
 
 

@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
+from helpers.command import call
 from helpers.marian import TAGS, generated, lines, marian_folder
 from helpers.servers import started
 from helpers.spm import marian_tokenizer
@@ -24,8 +25,9 @@ from mtcli.cli import main
 from mtcli.config.build import build
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.parent import Parent
-from mtcli.corpus.cache.prepare import prepare
-from mtcli.errors import ModelError, StorageError, UsageError
+from mtcli.corpus.cache.prepare import Prepared, prepare
+from mtcli.errors import DataError, ModelError, StorageError, UsageError
+from mtcli.evaluation.confidence import calibrate_import
 from mtcli.exchange import marian_weights
 from mtcli.exchange.export import export
 from mtcli.exchange.marian_import import default_folder, import_model
@@ -36,6 +38,7 @@ from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.translate.backends.ctranslate2 import load_native
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.confidence import read_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 
@@ -854,7 +857,7 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(60))))
     out = tmp_path / "tuned"
-    done = command("train", "--init", imported, "--train", pairs, "--out", out, "--max-steps", 2,
+    done = command("train", "--init", imported, "--train", pairs, "--tgt", "fr", "--out", out, "--max-steps", 2,
                    "--set", "train.lr=1e-4", "--set", "train.warmup_steps=1")  # fmt: skip
     assert done == 0
     (before, _, pieces), (after, info, _) = load_model(imported), load_model(out)
@@ -865,25 +868,25 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     assert load_config(out / "config.toml").tokenizer.type == "sentencepiece"
 
 
-def test_training_pairs_of_a_multilingual_model_need_tags(
-    imported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_training_pairs_of_a_multilingual_model_need_tags(imported: Path, tmp_path: Path) -> None:
     tokenizer = load_model(imported)[2]
-    for name, untagged in (("some", 9), ("none", 0)):
+
+    def prepared(name: str, untagged: int, tgt: str) -> Prepared:
         pairs = tmp_path / f"{name}.tsv"
         sources = ["" if i < untagged else ">>fra<< " for i in range(20)]
         pairs.write_text("".join(f"{tag}This is line {i}.\tC'est {i}.\n" for i, tag in enumerate(sources)))
         options = {"data.train": [str(pairs)], "data.valid": str(pairs), "data.test": str(pairs)}
-        prepare(
-            build(None, options | {"data.src": "en", "data.tgt": "es"}),
-            tmp_path / name,
-            init=Parent(tokenizer, "", "en", "es"),
-        )
-    found = [text for text in caplog.messages if "target language" in text]
-    assert found == [
-        f"{tmp_path / 'some.tsv'}: no target language in 9 of 20 sources, and the model has several; begin each source "
-        "with the tag of one, such as >>deu<<"
-    ]
+        config = build(None, options | {"data.src": "en", "data.tgt": tgt})
+        return prepare(config, tmp_path / name, init=Parent(tokenizer, "", "en", "es"))
+
+    with pytest.raises(
+        DataError, match="no target language in 9 of 20 sources, and the model has several; give one of"
+    ):
+        prepared("some", 9, "es")
+    prepared("none", 0, "es")
+    data = prepared("given", 9, "de")  # those without a tag are German
+    tags = [int(data.train[row][0][0]) for row in range(20)]
+    assert tags == [tokenizer.tags["deu"]] * 9 + [tokenizer.tags["fra"]] * 11
 
 
 @pytest.mark.parametrize(("pair", "is_child"), [(("en", "de"), False), (("en", "gn"), True), (("es", "en"), True)])
@@ -1014,3 +1017,28 @@ def test_two_tensors_with_the_same_values_are_imported(origin: Path, imported: P
     import_model(str(folder), tmp_path / "out")
     found, _, _ = load_model(tmp_path / "out")
     assert torch.equal(found.encoder[0].feed_forward.w_1.bias, found.encoder[1].feed_forward.w_1.bias)
+
+
+def test_an_import_can_be_calibrated(
+    trained: Callable[[str], tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origin, _ = trained("opus-mt")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{line}\t{line}\n" for line in lines(110)), encoding="utf-8")
+    out = tmp_path / "out"
+    call(capsys, "import", origin, "-o", out, "--calibrate", pairs)
+    confidence = read_confidence(out)
+    assert confidence is not None
+    assert confidence.pairs == 110
+    (record,) = call(capsys, "translate", "--model", out, "--format", "json", lines(1)[0]).splitlines()
+    assert 0 <= json.loads(record)["confidence"] <= 100
+    call(capsys, "import", origin, "-o", out)  # replaces the folder
+    assert read_confidence(out) is None
+
+
+@pytest.mark.parametrize(("number", "message"), [(99, "99 pairs; give --calibrate 100 or more"), (100, ">>fra<<")])
+def test_pairs_that_calibrate_nothing(imported: Path, tmp_path: Path, number: int, message: str) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{line}\t{line}\n" for line in lines(number)), encoding="utf-8")
+    with pytest.raises((DataError, UsageError), match=message):
+        calibrate_import(imported, str(pairs), "en", "es", ["fra", "deu"])

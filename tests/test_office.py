@@ -406,8 +406,11 @@ def test_headers_of_sheets_keep_their_codes() -> None:
     assert shown(read, content, XLSX) == ["Left [&amp;&amp;]", "Page [&amp;P] of it"]
     (sheet,) = shouted_parts(content).values()
     assert '&amp;LLEFT &amp;&amp;&amp;C&amp;"Arial,Bold"&amp;12PAGE &amp;P OF IT&amp;R&amp;D<' in sheet
-    written = read_document(content, XLSX).write([("Left",), ("A & B",)])
-    assert "Left &amp;&amp;" in files_of(written)["xl/worksheet.xml"]
+    document = read_document(content, XLSX)
+    left, center = document.segments
+    written = document.write([("R & D ", *left), ("&P &12", *center)])
+    assert "&amp;LR &amp;&amp; D Left &amp;&amp;&amp;C" in files_of(written)["xl/worksheet.xml"]
+    assert "&amp;12&amp;&amp;P &amp;&amp;12Page &amp;P of it&amp;R" in files_of(written)["xl/worksheet.xml"]
 
 
 def test_comments_and_drawings_of_workbooks_are_translated() -> None:

@@ -1,12 +1,15 @@
 """What is built from the repository: the wheel, the source archive, and the documentation site with its notebook."""
 
 import email
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import urllib.parse
+import urllib.request
 import venv
 import zipfile
 from email.message import Message
@@ -14,9 +17,11 @@ from pathlib import Path
 
 import pytest
 from helpers.documentation import CELLS, NOTEBOOK, PROJECT, ROOT
+from helpers.toy import PAIRS, save_run, toy
 from packaging.requirements import Requirement
 
 from mtcli import __version__
+from mtcli.exchange.export import export
 
 
 def python(*arguments: object, cwd: Path = ROOT, interpreter: Path | str = sys.executable) -> str:
@@ -151,3 +156,41 @@ def test_the_wheel_in_a_new_environment(wheel: Path, tmp_path: Path) -> None:
         assert done.stdout.strip() or arguments[0] == "train"
     assert (work / "runs" / "latest" / "model.safetensors").is_file()
     shutil.rmtree(tmp_path / "environment")
+
+
+def small_requirements() -> list[str]:
+    """Return the packages that the documentation installs to serve an exported model without PyTorch."""
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"small/bin/pip install (ctranslate2 .*)", page)
+    return line.split()
+
+
+def test_a_small_server_needs_requirements_of_the_project_only() -> None:
+    extras = PROJECT["optional-dependencies"]
+    known = [*PROJECT["dependencies"], *extras["serve"], *extras["export"], *extras["documents"]]
+    names = {Requirement(each).name for each in known}
+    assert set(small_requirements()) <= names
+    assert not {"torch", "datasets"} & set(small_requirements())
+
+
+@pytest.mark.slow
+def test_a_small_server_in_a_new_environment(wheel: Path, tmp_path: Path) -> None:
+    """Installed as the documentation says, it serves an exported model."""
+    run = tmp_path / "run"
+    export(save_run(run, toy()), "ctranslate2", tmp_path / "exported")
+    venv.create(tmp_path / "small", with_pip=True)
+    programs = tmp_path / "small" / "bin"
+    python("-m", "pip", "install", "--quiet", "--no-deps", wheel, interpreter=programs / "python", cwd=tmp_path)
+    python("-m", "pip", "install", "--quiet", *small_requirements(), interpreter=programs / "python", cwd=tmp_path)
+    command = [programs / "mtcli", "serve", "--model", "exported", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            found = re.search(r":(\d+)/", server.stderr.readline())
+            assert found
+            body = urllib.parse.urlencode({"q": PAIRS[7][0]}).encode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/translate", body) as answer:
+                assert json.load(answer)["translatedText"] == PAIRS[7][1]
+        finally:
+            server.kill()
+    shutil.rmtree(tmp_path / "small")

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -67,6 +68,15 @@ def running(translator: Translator, limits: RequestLimits | None = None, api_key
 def site() -> Iterator[Site]:
     with running(toy(), RequestLimits(body=20_000, lines=100, tokens=60)) as found:
         yield found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_script_of_the_page_is_valid(tmp_path: Path) -> None:
+    html, _ = render([PageData("en", "es")])
+    script = tmp_path / "page.js"
+    script.write_text(html.partition("<script>")[2].partition("</script>")[0], encoding="utf-8")
+    checked = subprocess.run(["node", "--check", script], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 # ---- the LibreTranslate API ----

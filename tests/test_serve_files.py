@@ -480,5 +480,5 @@ def test_json_of_the_page_lists_the_models_and_the_types_of_files(loud: Site) ->
     data = html.partition("const models = ")[2].partition(";\n")[0]
     assert [(model["src"], model["tgt"]) for model in json.loads(data)] == [("en", "de")]
     suffixes = json.loads(html.partition("const suffixes = ")[2].partition(";\n")[0])
-    assert {".docx", ".html", ".srt"} <= set(suffixes)
+    assert {".docx", ".epub", ".html", ".json", ".odt", ".pptx", ".srt", ".xlsx"} <= set(suffixes)
     assert ".csv" not in suffixes

@@ -40,6 +40,7 @@ from mtcli.terms.annotation import (
 )
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.terms.terms import Terms, read_terms, uses
+from mtcli.text.languages import Direction
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
 from mtcli.text.words import continues_word
@@ -550,7 +551,8 @@ def test_each_epoch_annotates_other_pairs_and_has_all_of_them_as_they_are(
     plain = data.tokenizer.encode_src([src for src, _ in pairs])
     targets = data.tokenizer.encode_tgt([tgt for _, tgt in pairs])
     assert [data.train[row][0].tolist() for row in range(len(pairs))] == plain
-    variants = Variants(data.tokenizer, ("en", "xx"), 256, seed=1, shares={}, annotator=data.terms)
+    parts = [(len(data.train), Direction("en", "xx"))]
+    variants = Variants(data.tokenizer, parts, 256, seed=1, shares={}, annotator=data.terms)
     rows = np.arange(len(pairs))
     drawn = [variants.draw(data.train, rows, (1, epoch)) for epoch in (0, 0, 1)]
     assert [d.src[0].tolist() for d in drawn[:2]] == [drawn[0].src[0].tolist()] * 2

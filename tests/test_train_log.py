@@ -116,9 +116,9 @@ def test_a_training_that_ends_within_its_warmup_is_reported_before_its_first_ste
 
 
 def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -> None:
-    assert selection_metric_of_run("de", 1) == selection_metric_of_run("zh", 29) == "loss"
-    assert [selection_metric_of_run("de", valid) for valid in (0, 30)] == ["combined", "combined"]
-    assert selection_metric_of_run("zh", 30) == "chrf"
+    assert selection_metric_of_run([("de", 1)]) == selection_metric_of_run([("zh", 29)]) == "loss"
+    assert [selection_metric_of_run([("de", valid)]) for valid in (0, 30)] == ["combined", "combined"]
+    assert selection_metric_of_run([("zh", 30)]) == "chrf"
     log_selection(1, State(metric="loss"))
     (line,) = logged.messages
     assert line == (

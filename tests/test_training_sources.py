@@ -14,6 +14,7 @@ from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
 from mtcli.recipes.augment_output import PairOutput, write_pairs
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
 PAIRS = toy_pairs(60)
@@ -101,8 +102,8 @@ def test_tags_are_counted_in_each_corpus_across_chunks(tmp_path: Path, monkeypat
 
 
 def test_a_single_plain_corpus_needs_no_description() -> None:
-    plain = TrainingSource("a.tsv", 10, 1.0, 1.0, 0, False)
+    plain = TrainingSource("a.tsv", Direction("en", "es"), 10, 1.0, 1.0, 0, False)
     assert describe_sources([plain]) == []
     assert describe_sources([]) == []
-    synthetic = TrainingSource("a.tsv", 1, 1.0, 1.0, 0, True)
+    synthetic = TrainingSource("a.tsv", Direction("en", "es"), 1, 1.0, 1.0, 0, True)
     assert describe_sources([synthetic]) == [("a.tsv", "1 pair, weight 1, 100% of an epoch, synthetic")]

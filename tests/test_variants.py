@@ -16,17 +16,19 @@ from mtcli.corpus.batching import BatchPlan, PairSource, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.variants import SourceLengths, Variants, with_capitals
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 
-LANGUAGES = ("en", "xx")
+LANGUAGES = Direction("en", "xx")
 PAIRS = [(BACK_TRANSLATION_TAG * (i % 5 == 0) + src, tgt) for i, (src, tgt) in enumerate(toy_pairs(400))]
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(with_capitals(PAIRS, LANGUAGES), vocab_size=340)
+    pairs = with_capitals(((0, pair) for pair in PAIRS), [LANGUAGES])
+    return train_tokenizer([pair for _, pair in pairs], vocab_size=340)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,9 @@ def cache(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Enc
 
 
 def plan_of(cache: EncodedPairs, tokenizer: Tokenizer, *, seed: int = 3, max_length: int = 256) -> BatchPlan:
-    return BatchPlan(cache, 400, 5, [(len(cache), 1.0)], Variants(tokenizer, LANGUAGES, max_length, seed))
+    return BatchPlan(
+        cache, 400, 5, [(len(cache), 1.0)], Variants(tokenizer, [(len(cache), LANGUAGES)], max_length, seed)
+    )
 
 
 def rows_of(pairs: PairSource, rows: list[int]) -> list[tuple[list[int], list[int]]]:

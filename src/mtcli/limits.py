@@ -39,6 +39,8 @@ DROPOUT = Range(0, 0.999)
 PAIR_LENGTH = Range(1, 1_000_000)
 WEIGHT = Range(1e-9, 10_000)
 """Sampling weight of a training corpus."""
+SAMPLING_TEMPERATURE = Range(1, 1_000_000)
+"""Of several directions: from their own shares to equal ones."""
 BATCH_TOKENS = Range(1, 1_000_000_000)
 ACCUMULATE = Range(1, 100_000)
 MICRO_BATCHES = Range(1, 1000)

@@ -13,6 +13,7 @@ from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.corpus.batching import pad
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
+from mtcli.text.languages import Direction
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -23,6 +24,12 @@ from mtcli.translate.translator import Translator
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]
+
+SEVERAL_PAIRS = {
+    Direction("en", "es"): PAIRS,
+    Direction("en", "xx"): [(src, " ".join(word[::-1] for word in src[:-1].split()) + ".") for src, _ in PAIRS],
+}
+"""Pairs of two directions."""
 
 SEED = 3 + int(os.environ.get("MTCLI_TEST_SEED", 0))
 """`scripts/test --processors` sets the variable."""
@@ -52,13 +59,13 @@ class ExportedTranslator(Translator):
         super().__init__(CTranslate2Backend(folder, device))
 
 
-def knows_its_pairs(translator: Translator) -> bool:
+def knows_its_pairs(translator: Translator, known: Sequence[tuple[str, str]]) -> bool:
     """Return True if greedy search translates all pairs as in training, and the default search those with "one".
 
     The default search ends with W finished hypotheses, so it misses a few pairs, however well the model knows them.
     """
-    with_one = [pair for pair in PAIRS if pair[0].startswith("one ")]
-    for options, pairs in ((Options(beam_size=1), PAIRS), (Options(), with_one)):
+    with_one = [pair for pair in known if pair[0].removeprefix(">>es<< ").startswith("one ")]
+    for options, pairs in ((Options(beam_size=1), known), (Options(), with_one)):
         found = translator.translate([src for src, _ in pairs], options, warn=False, quiet=True)
         if [translation.text for translation in found] != [tgt for _, tgt in pairs]:
             return False
@@ -77,14 +84,32 @@ def toy(
         d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0,
         norm=norm, positions=positions, max_positions=64, activation=activation, output_bias=bias,
     )  # fmt: skip
-    pieces = train_tokenizer(PAIRS, joint=joint)
+    return _trained(config, train_tokenizer(PAIRS, joint=joint), PAIRS, joint=joint)
+
+
+@cache
+def several_toy() -> TorchTranslator:
+    """Return the same with two target languages: `es`, and `xx`, in which the words have their letters reversed."""
+    config = ModelConfig(
+        d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0, max_positions=64,
+    )  # fmt: skip
+    pairs = [pair for direction in SEVERAL_PAIRS.values() for pair in direction]
+    pieces = train_tokenizer(pairs, target_languages=("es", "xx"))
+    tagged = [(f">>{tgt}<< {pair[0]}", pair[1]) for (_, tgt), own in SEVERAL_PAIRS.items() for pair in own]
+    return _trained(config, pieces, tagged, joint=True)
+
+
+def _trained(
+    config: ModelConfig, pieces: Tokenizer, known: Sequence[tuple[str, str]], *, joint: bool
+) -> TorchTranslator:
+    """Train a model until it knows its pairs."""
     generator_state = torch.get_rng_state()
     torch.manual_seed(SEED)
     model = Transformer(config, pieces.src_size, pieces.tgt_size, joint=joint)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    src, tgt = pieces.encode_src([s for s, _ in PAIRS]), pieces.encode_tgt([t for _, t in PAIRS])
+    src, tgt = pieces.encode_src([s for s, _ in known]), pieces.encode_tgt([t for _, t in known])
     for step in range(1, MAX_STEPS + 1):
-        rows = torch.randint(len(PAIRS), (32,)).tolist()
+        rows = torch.randint(len(known), (32,)).tolist()
         wanted = pad([tgt[r] for r in rows], after=(EOS,))
         logits = model.train()(pad([src[r] for r in rows], after=(EOS,)), pad([tgt[r] for r in rows], before=(BOS,)))
         optimizer.zero_grad()
@@ -92,7 +117,7 @@ def toy(
         optimizer.step()
         if step >= MIN_STEPS and step % 20 == 0:
             translator = TorchTranslator(model.eval(), pieces, longest_src=64)
-            if knows_its_pairs(translator):
+            if knows_its_pairs(translator, known):
                 break
     else:
         raise AssertionError(f"the toy model with seed {SEED} has not learned its pairs")
@@ -106,6 +131,7 @@ def save_toy(
     src: str = "en",
     tgt: str = "es",
     decode: DecodeConfig | None = None,
+    directions: Sequence[Direction] = (),
 ) -> Path:
     """Write the toy model into a folder, as a run does, and return the folder."""
     translator = translator or toy()
@@ -113,6 +139,7 @@ def save_toy(
     info = ModelInfo(
         model=model.config, decode=decode or DecodeConfig(), src=src, tgt=tgt, joint=pieces.joint, step=1,
         longest_src=64, src_vocab=pieces.src_size, tgt_vocab=pieces.tgt_size, tokenizer=pieces.digest(),
+        directions=tuple(directions),
     )  # fmt: skip
     (folder / "model.safetensors").write_bytes(model_bytes(parameters(model), info))
     pieces.save(folder / "tokenizer.json")

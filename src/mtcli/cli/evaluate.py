@@ -228,9 +228,14 @@ def _check_combinations(request: "EvaluationRequest", split: str | None, terms_m
 
 def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate, and print the result."""
-    from mtcli.evaluation.evaluate import evaluate, warnings_about
+    from mtcli.evaluation.evaluate import evaluate, evaluate_directions, own_directions, warnings_about
     from mtcli.evaluation.metrics import lengths_to_text
 
+    directions = own_directions(request)
+    if len(directions) > 1:
+        found = evaluate_directions(request, directions)
+        print(found.to_json() if as_json else found.to_text())
+        return
     evaluation = evaluate(request)
     if request.is_comparison:
         ours = request.hyp_file or " + ".join(map(str, request.models))

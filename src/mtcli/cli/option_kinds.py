@@ -106,6 +106,17 @@ def language_option(*names: str, help: str, show_default: str) -> Any:
     return option(*names, panel=panels.DATA, metavar="CODE", help=help, show_default=show_default, callback=code)
 
 
+def languages_option(*names: str, help: str, show_default: str) -> Any:
+    """Return an option that names one language, or one for each of several corpora; see `language_option`."""
+
+    def codes(values: list[str] | None) -> list[str] | None:
+        from mtcli.text.languages import code_of_name
+
+        return None if values is None else [code_of_name(value) for value in values]
+
+    return option(*names, panel=panels.DATA, metavar="CODE", help=help, show_default=show_default, callback=codes)
+
+
 def text_file_option(*names: str, help: str, **how: Any) -> Any:
     """Return an option that names a file of lines, or standard input."""
     return option(*names, panel=panels.DATA, metavar="FILE|-", help=help, **how)

@@ -181,7 +181,6 @@ def serve(
         raise UsageError(f"{error.name} is not installed; `{INSTALL}` brings it") from None
     from mtcli.runtime.memory import used
     from mtcli.runtime.wording import printable
-    from mtcli.serve.corrections import MemorySources
 
     request_limits = RequestLimits(
         max_body, max_lines, max_tokens, max_waiting, timeout, max_file, key_in_query=key_in_query
@@ -194,7 +193,11 @@ def serve(
         raise UsageError(
             "--corrections: anyone on the network could write to the file; give --api-key, or --host 127.0.0.1"
         )
-    sources = MemorySources(memory or (), corrections, (memory_match or NEAR_PERCENT) / 100)
+    sources = None
+    if memory or corrections is not None:
+        from mtcli.serve.corrections import MemorySources
+
+        sources = MemorySources(memory or (), corrections, (memory_match or NEAR_PERCENT) / 100)
     models = model or [LATEST]
     note_latest(models)
     notices: list[str] = []
@@ -205,8 +208,8 @@ def serve(
         note(notice)
     url_host = f"[{host}]" if ":" in host else host
     languages = printable(", ".join(f"{src} → {tgt}" for src, tgt in pairs))
-    if len(pairs) > 1:
-        print(f"{len(pairs)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
+    if len(models) > 1:
+        print(f"{len(models)} models, {used() / 1e9:.1f} GB of memory in use", file=sys.stderr)
     print(f"{languages} at http://{url_host}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
     server(app, timeout).run(sockets=[listening])
 

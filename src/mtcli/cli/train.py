@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import completion, panels
-from mtcli.cli.option_kinds import flag, output_folder, pairs_option
+from mtcli.cli.option_kinds import flag, languages_option, output_folder, pairs_option
 from mtcli.cli.options import (
     HELD_OUT,
     LATEST,
     BleuTokenizerOption,
     DeviceOption,
     ReplaceOption,
-    SrcOption,
     SwapOption,
-    TgtOption,
     max_steps_option,
     model_option,
     preset_option,
@@ -32,10 +30,15 @@ if TYPE_CHECKING:
 
     from mtcli.training.request import TrainingRequest
 
+OF_EACH = " For several pairs of languages, once for each --train."
+
+FROM_NAMES = "taken from the names of files and columns"
+
 EXAMPLES = (
     "mtcli train",
     "mtcli train pairs.csv --src en --tgt es --time 30m",
     "mtcli train data/train --src en --tgt de --out runs/ende",
+    "mtcli train --train es-gn.tsv --train es-nah.tsv --src es --tgt gn --tgt nah",
     "mtcli train --init runs/ende --train news.tsv --out runs/news --time 10m",
     "mtcli train --list-settings",
 )
@@ -55,12 +58,24 @@ def train(
         train_option(show_default="the built-in demo"),
     ] = None,
     valid: Annotated[
-        str | None,
-        pairs_option("--valid", help="Validation pairs.", show_default=HELD_OUT),
+        list[str] | None,
+        pairs_option("--valid", help=f"Validation pairs.{OF_EACH}", show_default=HELD_OUT),
     ] = None,
-    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=HELD_OUT)] = None,
-    src: SrcOption = None,
-    tgt: TgtOption = None,
+    test: Annotated[
+        list[str] | None, pairs_option("--test", help=f"Test pairs.{OF_EACH}", show_default=HELD_OUT)
+    ] = None,
+    src: Annotated[
+        list[str] | None,
+        languages_option("--src", help=f"Source language code.{OF_EACH}", show_default=FROM_NAMES),
+    ] = None,
+    tgt: Annotated[
+        list[str] | None,
+        languages_option("--tgt", help=f"Target language code.{OF_EACH}", show_default=FROM_NAMES),
+    ] = None,
+    both_directions: Annotated[
+        bool,
+        flag("--both-directions", panel=panels.DATA, help="Train each pair of languages in both directions."),
+    ] = False,
     swap: SwapOption = False,
     replace: ReplaceOption = False,
     preset: Annotated[
@@ -134,6 +149,7 @@ def train(
         "data.test": test,
         "data.src": src,
         "data.tgt": tgt,
+        "data.both_directions": both_directions or None,
         "data.swap": swap or None,
         "data.replace": replace or None,
         "preset": preset,

@@ -53,8 +53,8 @@ def given_values(
     on_command_line += [_parse_set(text) for text in sets]
     for values in on_command_line:
         _check_sections(values, "")
-    if any("train" in values.get("data", {}) for values in on_command_line):
-        from_file = _without_other_splits(from_file)
+    if any({"train", "corpora"} & values.get("data", {}).keys() for values in on_command_line):
+        from_file = _without_other_corpora(from_file)
     return reduce(merged, on_command_line, from_file)
 
 
@@ -104,9 +104,10 @@ def _check_sections(values: Values, where: str) -> None:
             raise UsageError(f"{where}{name} = {shown(section)}: it is a section; write {name}.key=value")
 
 
-def _without_other_splits(from_file: Values) -> Values:
-    """Drop the validation and test pairs of a file whose training pairs are replaced: they belong to its corpus."""
-    data = {key: value for key, value in from_file.get("data", {}).items() if key not in ("valid", "test", "note")}
+def _without_other_corpora(from_file: Values) -> Values:
+    """Drop the pairs of a file whose training pairs are replaced; its validation and test pairs belong to them."""
+    dropped = ("train", "corpora", "valid", "test", "note")
+    data = {key: value for key, value in from_file.get("data", {}).items() if key not in dropped}
     return {**from_file, "data": data}
 
 
@@ -117,7 +118,7 @@ def _defaults_for(given: Values, *, fine_tunes: bool) -> Values:
         given: The given settings.
         fine_tunes: Training starts from another model.
     """
-    is_demo = not given.get("data", {}).get("train")
+    is_demo = not (given.get("data", {}).get("train") or given.get("data", {}).get("corpora"))
     defaults = _preset(given, "tiny" if is_demo else None)
     if fine_tunes:
         defaults = {section: values for section, values in defaults.items() if section != "train"}

@@ -5,6 +5,7 @@ The string below a field is its documentation, and the only place where the mean
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import MultipleOf
@@ -13,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
 from mtcli import limits
 from mtcli.config.fields import Decay, Seconds, Within
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.text.languages import checked
+from mtcli.text.languages import Direction, checked
 
 LengthNormalization = Literal["wu", "power"]
 
@@ -46,11 +47,49 @@ class _Section(BaseModel):
         return value
 
 
+class Corpus(_Section):
+    """A training corpus in a table of several, `[[data.corpora]]`."""
+
+    train: str
+    """`PATH` or `PATH@WEIGHT`."""
+    src: Language | None = None
+    """Source language code. By default, that of `data.src` if it is set, otherwise taken from names."""
+    tgt: Language | None = None
+    """Target language code; see `src`."""
+    valid: str | None = None
+    """Validation pairs. By default, some training pairs are held out."""
+    test: str | None = None
+    """Test pairs. By default, some training pairs are held out."""
+
+
+@dataclass(frozen=True)
+class DirectedCorpus:
+    """A training corpus as one direction is trained on it."""
+
+    train: str
+    """`PATH` or `PATH@WEIGHT`."""
+    languages: Direction
+    """The languages of its sides, as it is read."""
+    is_reversed: bool = False
+    """Its pairs are trained in the other direction than it is read."""
+
+    @property
+    def direction(self) -> Direction:
+        """The direction that is trained."""
+        return self.languages.reversed() if self.is_reversed else self.languages
+
+
 class DataConfig(_Section):
     """Where the sentence pairs come from, and which of them are used."""
 
     train: tuple[str, ...] = ()
     """Training corpora, each `PATH` or `PATH@WEIGHT`. Without any, the built-in demo is trained."""
+    corpora: tuple[Corpus, ...] = ()
+    """Training corpora of several pairs of languages: tables with `train`, `src`, `tgt`, `valid`, `test`."""
+    both_directions: bool = False
+    """Train each pair of languages in both directions."""
+    temperature: Annotated[float, Within(limits.SAMPLING_TEMPERATURE)] = 2.0
+    """With several directions, each is drawn in proportion to (its pairs)^(1/temperature); 1 leaves their shares."""
     valid: str | None = None
     """Validation pairs. By default, some training pairs are held out, chosen by source sentence."""
     test: str | None = None
@@ -75,6 +114,53 @@ class DataConfig(_Section):
     """Also train on variants of the pairs as people type: in capitals, with errors or symbols, several on a line."""
     note: str = ""
     """Where to get the data, and its terms of use. Shown if the data is missing."""
+
+    @property
+    def is_demo(self) -> bool:
+        """True if no training corpus is named, so that the built-in demo is trained."""
+        return not (self.train or self.corpora)
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The training corpora as they are named, each `PATH` or `PATH@WEIGHT`."""
+        return tuple(corpus.train for corpus in self.table)
+
+    @property
+    def table(self) -> tuple[Corpus, ...]:
+        """The training corpora with their languages, also those of `train`."""
+        if self.corpora:
+            return self.corpora
+        return tuple(Corpus(train=spec, src=self.src, tgt=self.tgt) for spec in self.train)
+
+    def given_splits(self, name: str) -> list[tuple[str, Direction]]:
+        """Return the corpora of the `valid` or `test` pairs, with the languages as which they are read."""
+        specs = [
+            (getattr(corpus, name), Direction(corpus.src or self.src, corpus.tgt or self.tgt))
+            for corpus in self.corpora
+        ]
+        specs.append((getattr(self, name), Direction(self.src, self.tgt)))
+        return list(dict.fromkeys((spec, languages) for spec, languages in specs if spec is not None))
+
+    @property
+    def directed(self) -> tuple[DirectedCorpus, ...]:
+        """The training corpora in the order in which they are read: each as it is, and reversed if asked."""
+        orders = (False, True) if self.both_directions else (False,)
+        return tuple(
+            DirectedCorpus(corpus.train, Direction(corpus.src or self.src, corpus.tgt or self.tgt), is_reversed)
+            for corpus in self.table
+            for is_reversed in orders
+        )
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that are trained, each once."""
+        trained = [corpus.direction for corpus in self.directed] or [Direction(self.src, self.tgt)]
+        return tuple(dict.fromkeys(trained))
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The languages that are translated into, each once."""
+        return tuple(dict.fromkeys(direction.tgt for direction in self.directions))
 
 
 class TokenizerConfig(_Section):

@@ -5,7 +5,7 @@ sentence for one word, and almost every translation scores 0.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from typing import Annotated, Literal
@@ -90,27 +90,30 @@ def bleu_tokenizer(language: str) -> str:
     return name if all(find_spec(package) for package in packages) else "char"
 
 
-def tokenizer_of(config: Config) -> str:
-    """Return the name of sacrebleu's tokenizer for BLEU in a run."""
+def tokenizer_of(config: Config, language: str | None = None) -> str:
+    """Return the name of sacrebleu's tokenizer for BLEU in a run.
+
+    Args:
+        config: The configuration of the run.
+        language: The target language, if the run has several.
+    """
     given = config.train.bleu_tokenizer
-    return bleu_tokenizer(config.data.tgt) if given is None else given
+    return bleu_tokenizer(language or config.data.tgt) if given is None else given
 
 
-def selection_metric_of_run(language: str, valid: int) -> SelectionMetric:
+def selection_metric_of_run(valid: Sequence[tuple[str, int]]) -> SelectionMetric:
     """Return what selects the best checkpoint of a run.
 
     It is `combined_score`: none of the three figures alone was good in all runs of the comparison (docs/results.md,
     "Choosing the checkpoint"). With few validation pairs it is the loss, and for languages whose BLEU
-    depends on the installed packages it is chrF.
+    depends on the installed packages it is chrF. With several directions, the rule for the most difficult one decides.
 
     Args:
-        language: The target language.
-        valid: Number of validation pairs.
+        valid: The target language and the number of validation pairs of each direction.
     """
-    if 0 < valid < FEW_VALIDATION_PAIRS:
+    if any(0 < number < FEW_VALIDATION_PAIRS for _, number in valid):
         return "loss"
-    metric = selection_metric(language)
-    return "combined" if metric == "bleu" else metric
+    return "combined" if all(selection_metric(language) == "bleu" for language, _ in valid) else "chrf"
 
 
 def selection_metric(language: str) -> Literal["bleu", "chrf"]:

@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from mtcli import limits
 from mtcli.config.presets import Values
@@ -68,9 +69,18 @@ def to_toml(config: Config) -> str:
         lines.append(f"chosen = {json.dumps(config.chosen)} # unset, so chosen from the corpus and the budget")
     for name, section in config.model_dump(mode="json", include={*SECTIONS}, exclude_none=True).items():
         lines += ["", f"[{name}]"]
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in section.items()]
+        lines += [f"{key} = {_to_toml(value)}" for key, value in section.items()]
     # JSON strings are valid TOML, except for one control character.
     return "\n".join(lines).replace("\x7f", "\\u007f") + "\n"
+
+
+def _to_toml(value: Any) -> str:
+    """Return a value as TOML; tables in a list have a line each."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_to_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        return "[\n" + "".join(f"  {_to_toml(each)},\n" for each in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def with_older_defaults(values: Values) -> Values:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from mtcli.config.fields import LONGEST, shown
 from mtcli.config.presets import Values
-from mtcli.config.schema import NAMES, SECTIONS, Config, TokenizerConfig
+from mtcli.config.schema import NAMES, SECTIONS, Config, DataConfig, TokenizerConfig
 from mtcli.errors import UsageError
 
 LIST_NEEDED = "Input should be a list: write it in brackets"
@@ -34,7 +34,9 @@ def validate(values: Values, where: str = "") -> Config:
         raise UsageError(f"{where}{explained}") from None
     model = config.model
     data = config.data
-    if data.src == data.tgt:
+    _check_corpora(data, where)
+    may_be_guessed = not data.is_demo and not {"src", "tgt"} <= data.model_fields_set
+    if data.src == data.tgt and not may_be_guessed:
         raise UsageError(f"{where}data.src and data.tgt are both {data.src!r}; give the sides different names")
     _check_tokenizer(config, where)
     if model.d_model % model.num_heads and (model.d_k is None or model.d_v is None):
@@ -43,6 +45,22 @@ def validate(values: Values, where: str = "") -> Config:
             "change one of them, or give model.d_k and model.d_v"
         )
     return config
+
+
+def _check_corpora(data: DataConfig, where: str) -> None:
+    """Raise a UsageError if the table of corpora contradicts itself or the settings of one pair of languages."""
+    if data.both_directions and data.is_demo:
+        raise UsageError(
+            f"{where}data.both_directions: name the training pairs with --train; the demo has one direction"
+        )
+    if not data.corpora:
+        return
+    for name in ("train", "valid", "test"):
+        if getattr(data, name):
+            raise UsageError(f"{where}data.{name}: not with data.corpora, whose tables have their own; omit one")
+    for corpus in data.corpora:
+        if corpus.src is not None and corpus.src == corpus.tgt:
+            raise UsageError(f"{where}data.corpora: {corpus.train}: src and tgt are both {corpus.src!r}")
 
 
 def _check_tokenizer(config: Config, where: str) -> None:

@@ -7,6 +7,7 @@ position in training, and a resumed run draws the same batches as an uninterrupt
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -310,10 +311,9 @@ class BatchPlan:
         shares = SHARES if settings.variants == "on" else {}
         variants = None
         if shares or data.terms is not None:
-            languages = (settings.src, settings.tgt)
-            variants = Variants(
-                data.tokenizer, languages, settings.max_length, seed, shares=shares, annotator=data.terms
-            )
+            by_direction = groupby(data.sources, key=lambda source: source.direction)
+            parts = [(sum(source.pairs for source in sources), direction) for direction, sources in by_direction]
+            variants = Variants(data.tokenizer, parts, settings.max_length, seed, shares=shares, annotator=data.terms)
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:

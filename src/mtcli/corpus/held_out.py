@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +20,12 @@ import numpy.typing as npt
 
 from mtcli.errors import DataError, ModelError
 from mtcli.runtime.files import check_regular, replace_file
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 
 Split = Literal["train", "valid", "test"]
+ByDirection = dict[Direction, list[Pair]]
+"""The pairs of each direction."""
 Hashes = npt.NDArray[np.uint64]
 Sizes = npt.NDArray[np.int64]
 
@@ -59,6 +62,8 @@ class HeldOut:
     """Pairs in the validation set."""
     n_test: int = 0
     """Pairs in the test set."""
+    targets: frozenset[int] = frozenset()
+    """Hashes of the targets of both sets, for a model that also translates in the other direction."""
 
     def split_of(self, src: str) -> Split:
         """Return the split of all pairs with this source, in any case, spacing or Unicode form."""
@@ -68,6 +73,15 @@ class HeldOut:
         if key in self.valid:
             return "valid"
         return "test" if key in self.test else "train"
+
+    def with_targets(self, pairs: Iterable[Pair]) -> HeldOut:
+        """Return it with the targets of the held-out pairs among the pairs of the corpus."""
+        held_out = (tgt for src, tgt in pairs if self.split_of(src) != "train")
+        return replace(self, targets=frozenset(_hash(tgt, self.seed) for tgt in held_out))
+
+    def has_target(self, text: str) -> bool:
+        """Return True if a text is the target of a held-out pair, in any case, spacing or Unicode form."""
+        return bool(self.targets) and _hash(text, self.seed) in self.targets
 
 
 def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:
@@ -142,17 +156,23 @@ def _hash(src: str, seed: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-def write_split(run: Path, name: str, pairs: Sequence[Pair], src: str, tgt: str) -> None:
-    """Write the pairs of the `valid` or `test` split; `src` and `tgt` are their languages."""
+def write_split(run: Path, name: str, split: ByDirection) -> None:
+    """Write the pairs of the `valid` or `test` split."""
     lines = []
-    for src_text, tgt_text in pairs:
-        row = {"translation": {src: src_text, tgt: tgt_text}}
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    for (src, tgt), pairs in split.items():
+        for src_text, tgt_text in pairs:
+            row = {"translation": {src: src_text, tgt: tgt_text}}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     replace_file(_path(run, name), "".join(lines).encode())
 
 
 def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
-    """Read the pairs of the `valid` or `test` split.
+    """Read the pairs of the `valid` or `test` split, those of all directions; see `read_directions`."""
+    return list(chain.from_iterable(read_directions(run, name, empty_ok=empty_ok).values()))
+
+
+def read_directions(run: Path, name: str, *, empty_ok: bool = False) -> ByDirection:
+    """Read the pairs of the `valid` or `test` split by their direction.
 
     Args:
         run: The run folder.
@@ -171,26 +191,27 @@ def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
         raise DataError(f"{run}: has no {name} pairs (an exported model has none); {remedy}") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot read it ({error.strerror}); move it away") from None
-    pairs = []
+    split: ByDirection = {}
     for number, line in enumerate(read_lines(path), 1):
         try:
-            pairs.append(_parse(line))
+            direction, pair = _parse(line)
+            split.setdefault(direction, []).append(pair)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             remedy = "run the training command again to write it again"
             raise DataError(f"{path}:{number}: damaged; {remedy}") from None
-    if not pairs and not empty_ok:
+    if not split and not empty_ok:
         raise DataError(f"{path}: the {name} split is empty; give --src-file and --ref-file")
-    return pairs
+    return split
 
 
 def _path(run: Path, name: str) -> Path:
     return run / "data" / f"{name}.jsonl"
 
 
-def _parse(line: str) -> Pair:
-    """Return the pair of a line; any exception means that the line is damaged."""
-    src, tgt = json.loads(line)["translation"].values()
+def _parse(line: str) -> tuple[Direction, Pair]:
+    """Return the languages and the pair of a line; any exception means that the line is damaged."""
+    (src_language, src), (tgt_language, tgt) = json.loads(line)["translation"].items()
     if not (isinstance(src, str) and isinstance(tgt, str)):
         raise TypeError
     f"{src}{tgt}".encode()  # fails for half a surrogate pair
-    return src, tgt
+    return Direction(src_language, tgt_language), (src, tgt)

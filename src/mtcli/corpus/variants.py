@@ -8,14 +8,15 @@ so a resumed run draws the same.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from random import Random
 from typing import Final
 
 import numpy as np
 
-from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs, Ids, Ints, Lengths, Rows
+from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs, Ids, Ints, Lengths, NumberedPair, Rows
 from mtcli.terms.annotation import TermAnnotator, TermInventor
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.text.typed_forms import FORMS, joined
@@ -76,7 +77,7 @@ class Variants:
 
     Args:
         tokenizer: The tokenizer of the pairs. Their text is decoded from their ids.
-        languages: The languages of source and target.
+        parts: Rows and languages of the parts of the cache, in order.
         max_length: Tokens of a side at most; longer variants are dropped.
         seed: Decides, with the epoch, which pairs are varied and how.
         shares: Variants of each form per pair and epoch.
@@ -86,7 +87,7 @@ class Variants:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        languages: tuple[str, str],
+        parts: Sequence[tuple[int, Direction]],
         max_length: int,
         seed: int,
         *,
@@ -94,7 +95,8 @@ class Variants:
         annotator: TermAnnotator | None = None,
     ):
         self.tokenizer = tokenizer
-        self.languages = languages
+        self.languages = [languages for _, languages in parts]
+        self._starts = np.cumsum([0, *(rows for rows, _ in parts)])
         self.max_length = max_length
         self.seed = seed
         self._annotator = annotator
@@ -139,7 +141,8 @@ class Variants:
     ) -> Iterator[tuple[int, list[int], list[int]]]:
         """Yield the origin, the source ids and the target ids of the variants of the chosen places in `rows`."""
         needed = [
-            [int(rows[place]), *self._partners(rows, form, random)] for place, form in zip(chosen, forms, strict=True)
+            [int(rows[place]), *self._partners(rows, int(rows[place]), form, random)]
+            for place, form in zip(chosen, forms, strict=True)
         ]
         texts = self._texts(pairs, sorted(set(chain.from_iterable(needed))))
         origins: list[int] = []
@@ -153,7 +156,8 @@ class Variants:
                 continue
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
-            pair = self._in_form([text for other_tag, text in known if other_tag == tag], self._forms[form], random)
+            alike = [text for other_tag, text in known if other_tag == tag]
+            pair = self._in_form(alike, self._forms[form], self.languages[self._part_of(group[0])], random)
             if pair is not None and self._annotator is not None and self._forms[form] == TERMS:
                 annotations.append(self._annotator.annotations(pair, random))
                 with_terms.append(len(varied))
@@ -170,14 +174,20 @@ class Variants:
             if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length:
                 yield origin, tag + ours, theirs
 
-    def _partners(self, rows: Ints, form: int, random: Random) -> list[int]:
-        """Return the rows to which a row is joined; none for other forms."""
+    def _partners(self, rows: Ints, row: int, form: int, random: Random) -> list[int]:
+        """Return the rows to which a row is joined, of the same languages; none for other forms."""
         if self._forms[form] != JOINED:
             return []
         number = 1 if random.random() < 0.5 else random.randint(2, MOST_JOINED - 1)
-        return [int(rows[random.randrange(len(rows))]) for _ in range(number)]
+        part = self._part_of(row)
+        first, end = np.searchsorted(rows, (self._starts[part], self._starts[part + 1]))
+        return [int(rows[first + random.randrange(end - first)]) for _ in range(number)]
 
-    def _in_form(self, pairs: Sequence[Pair], form: str, random: Random) -> Pair | None:
+    def _part_of(self, row: int) -> int:
+        """Return the number of the part of the cache that a row is from."""
+        return int(np.searchsorted(self._starts, row, side="right")) - 1
+
+    def _in_form(self, pairs: Sequence[Pair], form: str, languages: Direction, random: Random) -> Pair | None:
         """Return pairs in a form, and in a second one in a share of them; None if the form does not apply.
 
         A pair whose terms are annotated stays as it is.
@@ -187,13 +197,13 @@ class Variants:
         if form == JOINED:
             pair = joined(pairs) if len(pairs) > 1 else None
         else:
-            pair = FORMS[form](pairs[0], self.languages, random)
+            pair = FORMS[form](pairs[0], languages, random)
             if pair is None and form == "symbol in the middle":
-                pair = FORMS["symbol at the end"](pairs[0], self.languages, random)
+                pair = FORMS["symbol at the end"](pairs[0], languages, random)
         if pair is None or random.random() >= MIXED:
             return pair
         second = random.choices(list(FORMS), [SHARES[name] for name in FORMS])[0]
-        pair = FORMS[second](pair, self.languages, random) or pair
+        pair = FORMS[second](pair, languages, random) or pair
         return None if pair == pairs[0] else pair  # title case and then lower case may be the pair as it is
 
     def _texts(self, pairs: EncodedPairs, rows: Sequence[int]) -> dict[int, tuple[list[int], Pair]]:
@@ -206,7 +216,7 @@ class Variants:
             ours, theirs = (side.tolist() for side in pairs[row])
             if not self._not_text.isdisjoint(ours) or not self._not_text.isdisjoint(theirs):
                 continue
-            tag = ours[:1] if ours and ours[0] in self._tags else []
+            tag = list(takewhile(self._tags.__contains__, ours))
             usable.append(row)
             tags.append(tag)
             src.append(ours[len(tag) :])
@@ -306,12 +316,17 @@ def _as_rows(rows: Sequence[Sequence[int]]) -> Rows:
     return ids, lengths
 
 
-def with_capitals(pairs: Iterable[Pair], languages: tuple[str, str]) -> Iterator[Pair]:
-    """Yield pairs, and some of them in capitals too, so that a vocabulary learned from them has tokens of capitals."""
+def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction]) -> Iterator[NumberedPair]:
+    """Yield pairs, and some of them in capitals too, so that a vocabulary learned from them has tokens of capitals.
+
+    Args:
+        pairs: The pairs with the number of their corpus.
+        languages: The languages of each corpus.
+    """
     random = Random(0)
-    for number, pair in enumerate(pairs):
-        yield pair
+    for number, (corpus, pair) in enumerate(pairs):
+        yield corpus, pair
         if number % CAPITALS_FOR_TOKENIZER == 0:
-            capitals = FORMS["capitals"](pair, languages, random)
+            capitals = FORMS["capitals"](pair, languages[corpus], random)
             if capitals is not None:
-                yield capitals
+                yield corpus, capitals

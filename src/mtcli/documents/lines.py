@@ -17,6 +17,7 @@ from mtcli.terms.terms import uses
 from mtcli.text.placeholders import find_protected
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
+    check_tags,
     warn_about_characters,
     warn_about_divided_lines,
     warn_about_long_sentences,
@@ -102,6 +103,7 @@ class BySentence(Translator):
 
         def chunks() -> Iterator[list[Inline]]:
             for first, lines in windows:
+                check_tags(lines, first, self.tokenizer, options.to)
                 begun.append((first, lines))
                 yield [(line,) for line in lines]
 

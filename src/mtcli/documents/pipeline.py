@@ -194,12 +194,14 @@ def _divide(
     texts = [text_of(segment) for segment in whole]
     ids = translator.tokenizer.encode_src(texts)
     num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
+    tags = set(translator.tokenizer.tags.values())
     with needs_packages():
         sentences = [
+            # A tag is for the whole text: the second sentence would have none.
             ([_trimmed(segment)], False)
-            if memory is not None and _remembered(segment, memory, decimals=decimals)
+            if (row and row[0] in tags) or (memory is not None and _remembered(segment, memory, decimals=decimals))
             else _sentences(segment, num_tokens, translator.longest_src, src)
-            for segment in whole
+            for segment, row in zip(whole, ids, strict=True)
         ]
     contents = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
     asked = [[_asked(content, memory, decimals=decimals) for content in parts] for parts in contents]

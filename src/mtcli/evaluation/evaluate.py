@@ -1,5 +1,6 @@
 """Evaluate a model on its own pairs or on files, or finished translations: the work of `mtcli eval`."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,19 +11,21 @@ from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.held_out import read_directions
 from mtcli.corpus.overlap import warn_of_training_sources
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation import metrics, robustness
 from mtcli.evaluation.comparison import Comparison, compare
-from mtcli.evaluation.metrics import LengthBucket, Metric, Score
+from mtcli.evaluation.metrics import LengthBucket, Metric, Score, formatted
 from mtcli.evaluation.remarks import remarks, too_few_pairs
 from mtcli.evaluation.robustness import Robustness
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
 from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
+from mtcli.text.language_identifier import learned_from
+from mtcli.text.languages import Direction, base
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
@@ -92,6 +95,11 @@ class EvaluationRequest:
         return self.models[0]
 
     @property
+    def has_own_pairs(self) -> bool:
+        """The pairs are those of the run."""
+        return not (self.pairs or self.src_file or self.ref_files or self.hyp_file)
+
+    @property
     def is_comparison(self) -> bool:
         """There is another system to compare with."""
         return self.other_model is not None or self.other_file is not None
@@ -134,6 +142,80 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class DirectionScores:
+    """The scores of one direction of several."""
+
+    direction: Direction
+    pairs: int
+    scores: list[Score]
+    other_language: float | None
+    """Share of the translations in another language of the run; None: not measured."""
+
+
+@dataclass(frozen=True)
+class DirectionsEvaluation:
+    """The scores of a model in several directions, and their means."""
+
+    directions: list[DirectionScores]
+
+    @property
+    def means(self) -> list[float]:
+        """The mean of each metric over the directions."""
+        by_metric = zip(*([score.value for score in each.scores] for each in self.directions), strict=True)
+        return [sum(values) / len(values) for values in by_metric]
+
+    @property
+    def mean_other_language(self) -> float | None:
+        """The mean share of translations in another language; None: not measured."""
+        shares = [each.other_language for each in self.directions if each.other_language is not None]
+        return sum(shares) / len(shares) if shares else None
+
+    def to_text(self) -> str:
+        """Return a table with a line for each direction and the means, and the signatures."""
+        names = [score.name for score in self.directions[0].scores]
+        rows = [["direction", "pairs", *names]]
+        for each in self.directions:
+            values = [formatted(score.value, score.confidence) for score in each.scores]
+            rows.append([str(each.direction), f"{each.pairs:,}", *values])
+        total = sum(each.pairs for each in self.directions)
+        rows.append(["mean", f"{total:,}", *(formatted(mean, None) for mean in self.means)])
+        if self.mean_other_language is not None:
+            shares = [*(each.other_language for each in self.directions), self.mean_other_language]
+            rows[0].append("other language")
+            for row, share in zip(rows[1:], shares, strict=True):
+                row.append("" if share is None else f"{100 * share:.1f}%")
+        signatures = (f"{score.name}: {score.signature}" for each in self.directions for score in each.scores)
+        return "\n".join([*_aligned(rows), *dict.fromkeys(signatures)])
+
+    def to_json(self) -> str:
+        """Return an object with the list `directions` and the object `mean`."""
+        directions = [
+            {
+                "src": each.direction.src,
+                "tgt": each.direction.tgt,
+                "pairs": each.pairs,
+                "scores": [json.loads(score.json) for score in each.scores],
+                "other_language": each.other_language,
+            }
+            for each in self.directions
+        ]
+        names = [score.name for score in self.directions[0].scores]
+        mean = {**dict(zip(names, self.means, strict=True)), "other_language": self.mean_other_language}
+        return json.dumps({"directions": directions, "mean": mean}, indent=1, ensure_ascii=False)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
 class _System:
     """A loaded model that translates."""
 
@@ -145,6 +227,12 @@ class _System:
     """Target language. For a multilingual model, that of the request, if it names one."""
     bleu_tokenizer: str | None
     """See `Backend.bleu_tokenizer`."""
+    to: str
+    """The language of the tag that lines get which begin with none; empty: they stay without."""
+
+    def tagged(self, sources: Sequence[str]) -> list[str]:
+        """Return sources as the model takes them."""
+        return [self.tokenizer.with_tag(source, self.to) if self.to else source for source in sources]
 
 
 def evaluate(request: EvaluationRequest) -> Evaluation:
@@ -157,8 +245,10 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         ModelError: There is no usable model.
     """
     terms = read_terms(request.terms) if request.terms else None
-    translator = None if request.hyp_file else _load(request.models, request, request.rerank, terms=terms)
-    other_translator = _load([request.other_model], request, terms=terms) if request.other_model else None
+    own = own_directions(request)
+    to = own[0].tgt if len(own) == 1 else ""
+    translator = None if request.hyp_file else _load(request.models, request, request.rerank, terms=terms, to=to)
+    other_translator = _load([request.other_model], request, terms=terms, to=to) if request.other_model else None
     _check_target(request.to, translator, other_translator)
     counts = Counts()
     sources, references = _sources_and_references(request, translator, counts)
@@ -170,9 +260,10 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         tokenize = _default_tokenizer(request, translator, other_translator)
         metrics.check_tokenizer(tokenize)
     _warn_of_spaces(references[0], request.metrics, tokenize)
-    for model in (*(request.models if translator else ()), request.other_model):
-        if model and sources:
-            warn_of_training_sources(model, run_of(model), sources)
+    for system, models in ((translator, request.models), (other_translator, (request.other_model,))):
+        for model in models:
+            if model and system and sources:
+                warn_of_training_sources(model, run_of(model), system.tagged(sources))
     if request.rerank:
         reverse = request.rerank
         score = "the score with --rerank"
@@ -194,6 +285,75 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     return replace(evaluation, terms=[TermsScore.of(terms, sources or [], system) for system in systems])
 
 
+def directions_to_score(request: EvaluationRequest) -> list[Direction]:
+    """Return the directions of the run's own pairs that a request is about; none if it names other pairs.
+
+    Raises:
+        UsageError: The run has no pairs of the target language.
+        DataError: The run has no pairs.
+    """
+    if not request.has_own_pairs:
+        return []
+    known = list(read_directions(run_of(request.model), request.split))
+    if not request.to or len(known) == 1:
+        return known
+    found = [direction for direction in known if direction.tgt == request.to]
+    if not found:
+        found = [direction for direction in known if base(direction.tgt) and base(direction.tgt) == base(request.to)]
+    if not found:
+        targets = ", ".join(sorted({direction.tgt for direction in known}))
+        raise UsageError(f"--to {request.to}: choose from {targets}")
+    return found
+
+
+def own_directions(request: EvaluationRequest) -> list[Direction]:
+    """Return the same as `directions_to_score`, or none if the run has no pairs, which `evaluate` reports."""
+    try:
+        return directions_to_score(request)
+    except DataError:
+        return []
+
+
+def evaluate_directions(request: EvaluationRequest, directions: Sequence[Direction]) -> DirectionsEvaluation:
+    """Score a model on its run's own pairs in several directions.
+
+    Raises:
+        UsageError: An option is for one direction, or see `evaluate`.
+        DataError: See `evaluate`.
+        ModelError: There is no usable model.
+    """
+    for name, is_set in {
+        "--compare": request.is_comparison,
+        "--by-length": request.by_length,
+        "--terms": request.terms is not None,
+        "--rerank": request.rerank is not None,
+    }.items():
+        if is_set:
+            every = ", ".join(map(str, directions))
+            raise UsageError(f"{name}: for one direction, and the run has {every}; choose one with --to")
+    run = run_of(request.model)
+    split = read_directions(run, request.split)
+    identifier = learned_from(read_directions(run, name, empty_ok=True) for name in ("valid", "test"))
+    model = _load(request.models, request)
+    found = []
+    for direction in directions:
+        sources = [model.tokenizer.with_tag(src, direction.tgt) for src, _ in split[direction]]
+        references = [tgt for _, tgt in split[direction]]
+        tokenize = request.tokenize or _default_tokenizer(request, model, None, direction.tgt)
+        metrics.check_tokenizer(tokenize)
+        _warn_of_spaces(references, request.metrics, tokenize)
+        for each in request.models:
+            warn_of_training_sources(each, run_of(each), sources)
+        hypotheses = model.translate(sources)
+        options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
+        scores = metrics.score(
+            hypotheses, [references], metrics=request.metrics, confidence=request.confidence, **options
+        )
+        others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
+        found.append(DirectionScores(direction, len(sources), scores, others))
+    return DirectionsEvaluation(found)
+
+
 def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) -> Robustness:
     """Translate and score the test pairs in the forms in which people type.
 
@@ -206,9 +366,11 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
         DataError: See `evaluate`.
         ModelError: There is no usable model.
     """
-    translator = _load(request.models, request, request.rerank, wrap=wrap, warn=False)
+    own = own_directions(request)
+    to = own[0].tgt if len(own) == 1 else ""
+    translator = _load(request.models, request, request.rerank, wrap=wrap, warn=False, to=to)
     _check_target(request.to, translator)
-    if translator.tokenizer.tags and not request.to:
+    if translator.tokenizer.tags and not translator.to:
         raise UsageError("--robust: this model has several target languages; choose one with --to")
     counts = Counts()
     sources, (references, *_) = _sources_and_references(request, translator, counts)
@@ -217,7 +379,7 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     metrics.check_tokenizer(tokenize)
     _warn_of_spaces(references, request.metrics, tokenize)
     for model in request.models:
-        warn_of_training_sources(model, run_of(model), sources or [])
+        warn_of_training_sources(model, run_of(model), translator.tagged(sources or []))
     pairs = list(zip(sources or [], references, strict=True))
     few = too_few_pairs(len(pairs))
     if few:
@@ -287,8 +449,19 @@ def _load(
     terms: Terms | None = None,
     wrap: Wrap | None = None,
     warn: bool = True,
+    to: str = "",
 ) -> _System:
-    """Load models that translate together; see `EvaluationRequest` and `evaluate_robustness`."""
+    """Load models that translate together; see `EvaluationRequest` and `evaluate_robustness`.
+
+    Args:
+        models: The models.
+        request: The options.
+        rerank: See `EvaluationRequest.rerank`.
+        terms: The terms of the request.
+        wrap: See `evaluate_robustness`.
+        warn: Warn about lines unlike those of training.
+        to: The target language if the request names none.
+    """
     translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
@@ -296,9 +469,10 @@ def _load(
         options = replace(options, length_penalty=request.length_penalty)
     if request.no_repeat_ngram is not None:
         options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
-    if request.to and translator.tokenizer.tags:
-        options = replace(options, to=request.to)
-        tgt = request.to
+    tag = request.to or (to if translator.tokenizer.has_tag(to) else "")
+    if tag and translator.tokenizer.tags:
+        options = replace(options, to=tag)
+        tgt = tag
     if rerank:
         translator.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
 
@@ -310,7 +484,7 @@ def _load(
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
 
-    return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer)
+    return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer, options.to)
 
 
 def _check_target(language: str, *translators: _System | None) -> None:
@@ -335,7 +509,12 @@ def _sources_and_references(
         return _read_table(request.pairs, translator, request, counts)
     if request.ref_files:
         return _read_files(request, counts)
-    return _read_pairs(request.model, request.other_model, request.split)
+    direction, *others = directions_to_score(request)
+    if others:
+        raise UsageError(
+            f"the run has several directions ({direction}, {', '.join(map(str, others))}); choose one with --to"
+        )
+    return _read_pairs(request.model, request.other_model, request.split, direction)
 
 
 def _read_table(
@@ -381,14 +560,14 @@ def _check_length(name: str, lines: list[str], ref_name: str, reference: list[st
         raise DataError(f"{lengths}; line n of one must belong to line n of the other")
 
 
-def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str], list[list[str]]]:
-    """Return the sources and references of the test or validation pairs of a model's run.
+def _read_pairs(model: Path, other: Path | None, split: str, direction: Direction) -> tuple[list[str], list[list[str]]]:
+    """Return the sources and references of the test or validation pairs of a model's run in one direction.
 
     Raises:
         UsageError: The other run has other pairs. Each run may have been trained on test pairs of the other.
     """
-    pairs = read_split(run_of(model), split)
-    if other is not None and _has_other_pairs(run_of(other), split, pairs):
+    pairs = read_directions(run_of(model), split)[direction]
+    if other is not None and _has_other_pairs(run_of(other), split, direction, pairs):
         raise UsageError(
             f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
             "give pairs that neither was trained on by --pairs, or by --src-file and --ref-file"
@@ -398,11 +577,15 @@ def _read_pairs(model: Path, other: Path | None, split: str) -> tuple[list[str],
     return sources, [references]
 
 
-def _has_other_pairs(run: Path, split: str, pairs: Sequence[tuple[str, str]]) -> bool:
+def _has_other_pairs(run: Path, split: str, direction: Direction, pairs: Sequence[tuple[str, str]]) -> bool:
     """Return True if a folder has test or validation pairs, as an export has not, and they are others."""
     if not (run / "data" / f"{split}.jsonl").exists():
         return False
-    return sorted(read_split(run, split, empty_ok=True)) != sorted(pairs)
+    directions = read_directions(run, split, empty_ok=True)
+    own = (
+        directions.get(direction, []) if len(directions) > 1 else [pair for own in directions.values() for pair in own]
+    )
+    return sorted(own) != sorted(pairs)
 
 
 def _finished(file: str | None, request: EvaluationRequest, references: list[list[str]], counts: Counts) -> list[str]:
@@ -426,7 +609,9 @@ def _are_of_demo(sources: list[str]) -> bool:
     return all(source in held_out for source in sources)
 
 
-def _default_tokenizer(request: EvaluationRequest, translator: _System | None, other: _System | None) -> str:
+def _default_tokenizer(
+    request: EvaluationRequest, translator: _System | None, other: _System | None, language: str = ""
+) -> str:
     """Return BLEU's tokenizer: that of the run or the model, otherwise that of the target language.
 
     Translations in a file have the language of the model that `--model` names, if it does, or of the other model.
@@ -434,9 +619,7 @@ def _default_tokenizer(request: EvaluationRequest, translator: _System | None, o
     config_file = run_of(request.model) / "config.toml"
     if (request.model_is_named or translator) and config_file.is_file():
         config = load_config(config_file)
-        if request.to and config.train.bleu_tokenizer is None:
-            return bleu_tokenizer(request.to)
-        return tokenizer_of(config)
+        return tokenizer_of(config, language or request.to)
     system = translator or other
     if translator is None and request.model_is_named:
         chosen, tgt = _tokenizer_and_target(request.model)
@@ -444,7 +627,7 @@ def _default_tokenizer(request: EvaluationRequest, translator: _System | None, o
         chosen, tgt = system.bleu_tokenizer, system.tgt
     else:
         return DEFAULT
-    return chosen or bleu_tokenizer(request.to or tgt)
+    return chosen or bleu_tokenizer(language or request.to or tgt)
 
 
 def _tokenizer_and_target(model: Path) -> tuple[str | None, str]:

@@ -13,8 +13,7 @@ from typing import Any
 
 from mtcli.exchange import ctranslate2_model, sentencepiece_model
 from mtcli.model.transformer import Transformer
-from mtcli.storage.model_file import ModelInfo
-from mtcli.text.languages import english_name
+from mtcli.text.languages import Direction, english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
@@ -45,17 +44,19 @@ It translates one sentence at a time. The licence depends on the licence of the 
 """
 
 
-def package_name(info: ModelInfo) -> str:
-    """Return the name of the package and of its folder: `translate-en_es-1_0`."""
-    return f"translate-{info.src}_{info.tgt}-{VERSION.replace('.', '_')}"
+def package_name(direction: Direction) -> str:
+    """Return the name of the package of a direction, and of its folder: `translate-en_es-1_0`."""
+    return f"translate-{direction.src}_{direction.tgt}-{VERSION.replace('.', '_')}"
 
 
-def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]) -> None:
-    """Write the package into a folder, and nothing else.
+def convert(
+    model: Transformer, direction: Direction, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]
+) -> None:
+    """Write the package of a direction into a folder, and nothing else.
 
     Args:
         model: A model without `targets.obstacles`.
-        info: The model's information.
+        direction: Its languages. CTranslate2 puts the tag of the target language before every source.
         tokenizer: The model's, without `sentencepiece_model.obstacles`.
         folder: An existing folder.
         about: The content of `mtcli.json`, of which `mtcli`, `run` and `quantization` are used.
@@ -63,30 +64,31 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
     Raises:
         UsageError: The ctranslate2 package is missing.
     """
-    name = package_name(info)
+    name = package_name(direction)
     content = folder / name
     (content / "model").mkdir(parents=True)
-    ctranslate2_model.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE)
+    tag = tokenizer.tag_of(direction.tgt) if tokenizer.tags else None
+    ctranslate2_model.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE, tag=tag)
     (content / "sentencepiece.model").write_bytes(sentencepiece_model.to_sentencepiece(tokenizer))
-    metadata = json.dumps(_metadata(info), indent=1, ensure_ascii=False) + "\n"
+    metadata = json.dumps(_metadata(direction), indent=1, ensure_ascii=False) + "\n"
     (content / "metadata.json").write_text(metadata, encoding="utf-8")
     readme = README.format(
-        src=english_name(info.src), tgt=english_name(info.tgt), version=about["mtcli"], run=about["run"]
+        src=english_name(direction.src), tgt=english_name(direction.tgt), version=about["mtcli"], run=about["run"]
     )
     (content / "README.md").write_text(readme, encoding="utf-8")
     _zip(content, folder / f"{name}{SUFFIX}")
     shutil.rmtree(content)
 
 
-def _metadata(info: ModelInfo) -> dict[str, Any]:
+def _metadata(direction: Direction) -> dict[str, Any]:
     return {
         "type": "translate",
         "package_version": VERSION,
         "argos_version": ARGOS_VERSION,
-        "from_code": info.src,
-        "from_name": english_name(info.src),
-        "to_code": info.tgt,
-        "to_name": english_name(info.tgt),
+        "from_code": direction.src,
+        "from_name": english_name(direction.src),
+        "to_code": direction.tgt,
+        "to_name": english_name(direction.tgt),
         "links": [],
     }
 

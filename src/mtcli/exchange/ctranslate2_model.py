@@ -32,7 +32,13 @@ tokens.
 
 
 def convert(
-    model: Transformer, tokenizer: Tokenizer, folder: Path, quantization: str | None, *, space: str = " "
+    model: Transformer,
+    tokenizer: Tokenizer,
+    folder: Path,
+    quantization: str | None,
+    *,
+    space: str = " ",
+    tag: int | None = None,
 ) -> None:
     """Write `model.bin`, `config.json` and the vocabularies into a folder.
 
@@ -42,6 +48,7 @@ def convert(
         folder: An existing folder.
         quantization: One of `QUANTIZATIONS`; None: float32.
         space: What the vocabularies have for a space inside a token.
+        tag: The token that CTranslate2 puts before every source: the tag of the only target language; None: none.
 
     Raises:
         UsageError: The ctranslate2 package is missing.
@@ -66,6 +73,9 @@ def convert(
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model)
     _set_vocabularies(spec, tokenizer, space)
+    if tag is not None:  # it has the place of <s>, which our sources do not have
+        spec.config.bos_token = tokenizer.src_vocabulary[tag]
+        spec.config.add_source_bos = True
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))

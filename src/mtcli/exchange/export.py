@@ -16,7 +16,7 @@ from typing import Any
 
 from mtcli import __version__
 from mtcli.config.schema import Config, TokenizerConfig
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.held_out import ByDirection, read_directions
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_model
 from mtcli.model.transformer import Transformer
@@ -26,6 +26,7 @@ from mtcli.search.length import penalty_formula
 from mtcli.storage import PROVENANCE
 from mtcli.storage.model_file import ModelInfo, load_model
 from mtcli.storage.model_folder import run_of
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
@@ -183,6 +184,19 @@ def default_folder(model: Path, target: str) -> Path:
     return folder_beside(run, f"{real_path(model).name}-{target}")
 
 
+def together(found: Sequence[Parity]) -> Parity | None:
+    """Return several comparisons as one; None: there is none."""
+    if not found:
+        return None
+    return replace(
+        found[0],
+        sentences=sum(each.sentences for each in found),
+        equal=sum(each.equal for each in found),
+        max_score_difference=max(each.max_score_difference for each in found),
+        differences=tuple(difference for each in found for difference in each.differences)[:MAX_DIFFERENCES],
+    )
+
+
 def export(model: Path, target: str, out: Path, quantization: str | None = None) -> Parity | None:
     """Export the model of a run folder or a checkpoint.
 
@@ -281,11 +295,17 @@ def write_model(
         ctranslate2_model.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
     elif about["to"] == "argos":
-        argos.convert(weights, info, tokenizer, folder, about)
+        for direction in _directions(info):
+            argos.convert(weights, direction, tokenizer, folder, about)
     else:
         huggingface.convert(weights, info, tokenizer, folder)
     checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
     write_details(folder, about | {"files": checksums})
+
+
+def _directions(info: ModelInfo) -> tuple[Direction, ...]:
+    """Return the directions of a model that is no imported one."""
+    return info.directions or (Direction(info.src, info.tgt),)
 
 
 def _compare_with_original(
@@ -303,7 +323,12 @@ def _compare_with_original(
     ours = PyTorchBackend(weights, tokenizer, info.longest_src)
     exported: Backend
     if target == "argos":
-        return _compare_package(ours, folder / f"{argos.package_name(info)}{argos.SUFFIX}", sources)
+        found = []
+        for direction in _directions(info):
+            own = _sentences_of(direction, model, tokenizer) if info.directions else sources
+            if own:
+                found.append(_compare_package(ours, direction, folder, own))
+        return together(found)
     if target == "ctranslate2":
         options = replace(options, early_stopping=True)  # CTranslate2 has no other rule
         exported = CTranslate2Backend(folder, "cpu")
@@ -317,12 +342,14 @@ def _compare_with_original(
     return compare(Translator(ours), Translator(exported), sources, options)
 
 
-def _compare_package(ours: Backend, package: Path, sources: Sequence[str]) -> Parity:
+def _compare_package(ours: Backend, direction: Direction, packages: Path, sources: Sequence[str]) -> Parity:
     """Unpack a package for Argos Translate, and compare its translations with ours by the search of Argos Translate."""
+    package = packages / f"{argos.package_name(direction)}{argos.SUFFIX}"
+    options = replace(argos.SEARCH, to=direction.tgt if ours.tokenizer.tags else "")
     with tempfile.TemporaryDirectory() as folder:
         installed = argos.install(package, Path(folder))
         exported = argos.Installed(installed, ours.tokenizer, ours.longest_src)
-        return compare(Translator(ours), Translator(exported), sources, argos.SEARCH)
+        return compare(Translator(ours), Translator(exported), sources, options)
 
 
 def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
@@ -349,16 +376,35 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
 
 def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
     """Return the pairs of a split of the model's run; none if there is no such split."""
+    return [pair for pairs in _held_out_by_direction(model, split).values() for pair in pairs]
+
+
+def _held_out_by_direction(model: Path, split: str) -> ByDirection:
     try:
-        return read_split(run_of(model), split)
+        return read_directions(run_of(model), split)
     except DataError:
-        return []
+        return {}
 
 
 def _sentences(model: Path, tokenizer: Tokenizer) -> Sequence[str]:
     """Return the sentences to compare on: sources of the model's run with at most `MAX_TOKENS` tokens."""
-    pairs = _held_out(model, "test") or _held_out(model, "valid")
-    sources = [src for src, _ in pairs]
+    split = _held_out_by_direction(model, "test") or _held_out_by_direction(model, "valid")
+    tagged = [
+        (place, number, tokenizer.with_tag(src, direction.tgt))
+        for number, (direction, pairs) in enumerate(split.items())
+        for place, (src, _) in enumerate(pairs)
+    ]
+    return _short([src for _, _, src in sorted(tagged)], tokenizer)
+
+
+def _sentences_of(direction: Direction, model: Path, tokenizer: Tokenizer) -> Sequence[str]:
+    """Return the same of one direction, without tags."""
+    splits = (_held_out_by_direction(model, name).get(direction, []) for name in ("test", "valid"))
+    return _short([src for src, _ in next(filter(None, splits), [])], tokenizer)
+
+
+def _short(sources: Sequence[str], tokenizer: Tokenizer) -> Sequence[str]:
+    """Return the first `MAX_SENTENCES` sources with at most `MAX_TOKENS` tokens."""
     lengths = [len(ids) for ids in tokenizer.encode_src(sources)]
     short = [src for src, length in zip(sources, lengths, strict=True) if length <= MAX_TOKENS]
     return short[:MAX_SENTENCES]

@@ -173,14 +173,22 @@ def _tokenizer_config() -> dict[str, Any]:
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return our tokenizer file, which here also appends `</s>` to every line and marks the three special tokens."""
+    """Return our tokenizer file, which here also appends `</s>` to every line and marks the special tokens.
+
+    The tag of a target language is found in text here, with the space behind it: `>>gn<< Hola`. A special token would
+    not be, see `split_special_tokens` in `_tokenizer_config`.
+    """
     spec: dict[str, Any] = json.loads(tokenizer.to_json())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tags = [
+        {"id": i, "content": tokenizer.src_vocabulary[i], **flags, "rstrip": True, "special": False}
+        for i in sorted(tokenizer.tags.values())
+    ]
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 0}}
     end = {"SpecialToken": {"id": SPECIALS[EOS], "type_id": 0}}
     return spec | {
-        "added_tokens": [{"id": i, "content": content, **flags} for i, content in enumerate(SPECIALS)],
+        "added_tokens": [{"id": i, "content": content, **flags} for i, content in enumerate(SPECIALS)] + tags,
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [first, end],

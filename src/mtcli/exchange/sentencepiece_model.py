@@ -41,8 +41,8 @@ def obstacles(tokenizer: Tokenizer) -> list[str]:
     tokens = tokenizer.src_vocabulary + tokenizer.tgt_vocabulary
     if tokenizer.sentencepiece is None and any(SPACE in token for token in tokens):
         found.append(f"a token contains {SPACE}, which SentencePiece reads as a space")
-    if tokenizer.tags:
-        found.append("it has several target languages: the package is for one language pair")
+    if tokenizer.sentencepiece and tokenizer.tags:
+        found.append("it is an imported model with several target languages, whose directions are not known")
     if tokenizer.sentencepiece:
         src, tgt = tokenizer.sentencepiece
         if src.model.byte_fallback != tgt.model.byte_fallback:
@@ -76,6 +76,7 @@ def to_sentencepiece(tokenizer: Tokenizer) -> bytes:
 
 def _pieces(tokenizer: Tokenizer) -> Iterator[Piece]:
     """Yield the source vocabulary. SentencePiece requires a piece for unknown text; here it is `<pad>`, never used."""
+    tags = frozenset(tokenizer.tags.values())
     merges = tokenizer.src_merges
     rank: dict[str, int] = {}
     for position, (left, right) in enumerate(merges):
@@ -87,6 +88,8 @@ def _pieces(tokenizer: Tokenizer) -> Iterator[Piece]:
             yield Piece(token, 0.0, CONTROL)
         elif index < len(RESERVED):
             yield Piece(token, 0.0, BYTE)
+        elif index in tags:
+            yield Piece(token, 0.0, CONTROL)
         else:
             yield Piece(token.replace(" ", SPACE), -float(rank.get(token, len(merges) + index)), NORMAL)
 

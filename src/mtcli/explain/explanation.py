@@ -28,7 +28,7 @@ from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import SPECIALS
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.line_warnings import warn_about_missing_tags
+from mtcli.translate.line_warnings import check_tags, warn_about_missing_tags
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import MAX_LINE_TOKENS, Window, tagged
 
@@ -229,6 +229,7 @@ def explain(backend: PyTorchBackend, text: str, options: Options, *, neighbours:
 
 def _source_ids(tokenizer: Tokenizer, text: str, to: str) -> Sequence[int]:
     """Encode the sentence, with the tag of the target language if `to` names it."""
+    check_tags([text], 0, tokenizer, to)
     window = Window(0, [text], tokenizer.encode_src([text]))
     if to:
         window = tagged(window, tokenizer, to)

@@ -58,6 +58,10 @@ GIVEN_BY_OPTIONS = (
 """Settings that a recipe has options for, or chooses itself, and gives to its stages."""
 
 
+FOR_SEVERAL_DIRECTIONS = ("data.corpora", "data.both_directions")
+"""Settings of models of several directions, which no recipe trains."""
+
+
 def as_argument(path: str | Path) -> str:
     """Return a path as an argument of a command. A name that begins with a dash would be read as an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)
@@ -472,5 +476,7 @@ def check_settings(sets: Sequence[str], command: str) -> None:
     """
     for text in sets:
         name = setting_name(text)
+        if name in FOR_SEVERAL_DIRECTIONS:
+            raise UsageError(f"--set {text}: mtcli {command} trains models of one pair of languages; omit it")
         if name in GIVEN_BY_OPTIONS:
             raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli {command} --help")

@@ -22,10 +22,10 @@ from mtcli.errors import ModelError, MtcliError
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer, size
 from mtcli.runtime.files import check_regular, read_regular
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import command, counted
+from mtcli.runtime.wording import command, counted, to_option
 from mtcli.storage import ENGINE, ORIGIN, checkpoint, model_file
 from mtcli.storage.events import Metrics, best_of
-from mtcli.storage.model_folder import run_of
+from mtcli.storage.model_folder import run_of, tokenizer_file
 from mtcli.storage.state import State
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance
@@ -75,7 +75,7 @@ def _run(run: Path) -> Iterator[Row]:
     else:
         yield "model", "none yet: the first validation writes it"
     if counts := [event for event in events if event["event"] == "data"]:
-        corpora = ", ".join(config.data.train) or "the built-in demo"
+        corpora = ", ".join(config.data.specs) or "the built-in demo"
         yield "data", f"{corpora}: {describe_counts(counts[-1])}"
         yield from _corpora(run)
     yield "used", _used(state, config.train)
@@ -206,7 +206,8 @@ def _exported(folder: Path, about: Json) -> Iterator[Row]:
         if isinstance(about.get("tokenizer_pairs"), int):
             yield "tokenizer", f"SentencePiece, equal to that of the run on {about['tokenizer_pairs']:,} held-out pairs"
         packages = sorted(path.name for path in folder.glob("*.argosmodel"))
-        yield "use", f"argostranslate.package.install_from_path({str(folder / (packages or ['missing'])[0])!r})"
+        for package in packages or ["missing"]:
+            yield "use", f"argostranslate.package.install_from_path({str(folder / package)!r})"
     else:
         use = f"transformers.AutoModelForSeq2SeqLM.from_pretrained({str(folder)!r}), and AutoTokenizer in the same way"
         yield "use", use
@@ -252,7 +253,7 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
     except ValueError:
         raise ModelError(f"{where}: not a model of this version of mtcli") from None
     model = info.model
-    yield "languages", f"{info.src} → {info.tgt}"
+    yield "languages", ", ".join(map(str, info.directions)) or f"{info.src} → {info.tgt}"
     shape = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"{counted(model.num_heads, 'head')}, {model.norm}-norm, {model.positions} positions"
@@ -287,6 +288,9 @@ def _size_of(folder: Path) -> str:
 
 def _uses(folder: Path) -> Iterator[Row]:
     """Return the commands that use a model; `eval` only if there are test pairs."""
-    yield "translate", command("translate", folder, '"…"')
+    targets: list[str] = []
+    with suppress(ModelError):  # a damaged tokenizer is reported by the commands that need it
+        targets = sorted(Tokenizer.load(tokenizer_file(folder)).tags)
+    yield "translate", command("translate", folder, *to_option(targets), '"…"')
     if (run_of(folder) / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)

@@ -303,7 +303,8 @@ def describe_sources(sources: Sequence[TrainingSource]) -> list[tuple[str, str]]
     is_plain = all(source.weight == 1 and not source.synthetic and not source.tagged for source in sources)
     if len(sources) == 1 and is_plain:
         return []
-    rows = [(source.name, _describe_source(source)) for source in sources]
+    has_several = len({source.direction for source in sources}) > 1
+    rows = [(source.name, _describe_source(source, names_direction=has_several)) for source in sources]
     synthetic = [source for source in sources if source.synthetic]
     if len(synthetic) > 1:
         rows.append(("all synthetic pairs", f"{_percent(sum(source.share for source in synthetic))} of an epoch"))
@@ -322,9 +323,10 @@ def describe_transfer(transfer: TakenOver | None) -> list[tuple[str, str]]:
     return [("parent", f"a model of {transfer.src} → {transfer.tgt}; {tokenizer}; embeddings: {transfer}")]
 
 
-def _describe_source(source: TrainingSource) -> str:
-    """Describe a training corpus: its pairs, weight and share, its tagged pairs, and if it is synthetic."""
-    text = f"{counted(source.pairs, 'pair')}, weight {source.weight:g}, {_percent(source.share)} of an epoch"
+def _describe_source(source: TrainingSource, *, names_direction: bool = False) -> str:
+    """Describe a training corpus: its direction if asked, pairs, weight and share, tagged pairs, and if synthetic."""
+    text = f"{source.direction}: " if names_direction else ""
+    text += f"{counted(source.pairs, 'pair')}, weight {source.weight:g}, {_percent(source.share)} of an epoch"
     if source.synthetic:
         text += ", synthetic"
     if source.tagged:

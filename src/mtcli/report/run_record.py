@@ -213,7 +213,7 @@ def _test_rows(record: RunRecord) -> list[ScoreRow]:
         return []
     pairs = record.test["pairs"]
     is_few = pairs < FEW_TEST_PAIRS
-    measured = f"{counted(pairs, 'test pair')}, beam {record.test['beam_size']}"
+    measured = f"{mean_of_directions(record.test)}{counted(pairs, 'test pair')}, beam {record.test['beam_size']}"
     if is_few:
         measured = f"{measured}; too few pairs for the score to mean anything"
     rows = []
@@ -231,7 +231,7 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
     model = f"mean of {len(best['steps'])} checkpoints" if "steps" in best else f"step {best['step']:,}"
     rows = []
     for key, name in METRIC_NAMES.items():
-        measured = f"validation pairs, greedy, {model}"
+        measured = f"{mean_of_directions(best)}validation pairs, greedy, {model}"
         if key == "bleu":
             measured += f"; tokenizer {best.get('tokenize', DEFAULT)}"
         measured += selection_remark(key, best["metric"])
@@ -239,6 +239,40 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
     measured = f"validation pairs, nats per token, {model}" + selection_remark("loss", best["metric"])
     loss = ScoreRow("loss", "validation", f"{best['loss']:.3f}", "", measured)
     return [*_selecting_first(record, rows), loss]
+
+
+def direction_table(record: RunRecord) -> list[list[str]]:
+    """Return a table of the scores of each direction, headings first; empty if the run has one direction.
+
+    It has the test scores or, until the run has ended, those of the validation of the run's model.
+    """
+    if record.test is not None and record.test.get("directions"):
+        directions = record.test["directions"]
+        rows = [
+            [each["src"], each["tgt"], each["pairs"], *(f"{score['score']:.1f}" for score in each["scores"])]
+            for each in directions
+        ]
+        names = [f"{score['name']}, test" for score in directions[0]["scores"]]
+    elif record.best is not None and record.best.get("directions"):
+        directions = record.best["directions"]
+        rows = [[each[key] for key in ("src", "tgt", "pairs")] for each in directions]
+        for row, each in zip(rows, directions, strict=True):
+            row += [f"{each['bleu']:.1f}", f"{each['chrf']:.1f}", f"{each['loss']:.3f}"]
+        names = [f"{name}, validation" for name in (*METRIC_NAMES.values(), "loss")]
+    else:
+        return []
+    shares = [each.get("other_language") for each in directions]
+    others = ["not measured" if share is None else f"{100 * share:.1f}%" for share in shares]
+    table = [["direction", "pairs", *names, "translations in another language"]]
+    for (src, tgt, pairs, *scores), share in zip(rows, others, strict=True):
+        table.append([f"{src} → {tgt}", f"{pairs:,}", *scores, share])
+    return table
+
+
+def mean_of_directions(event: Event) -> str:
+    """Return what the figures of an event are means of, for the start of a description; empty for one direction."""
+    directions = event.get("directions")
+    return f"mean of {len(directions)} directions; " if directions else ""
 
 
 def selection_remark(figure: str, metric: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 from textwrap import wrap
 
+from mtcli.config.schema import DataConfig
 from mtcli.config.scores import DEFAULT, METRIC_NAMES
 from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.training_sources import DEMO
@@ -21,11 +22,20 @@ from mtcli.evaluation.remarks import remarks
 from mtcli.report.chart import Series, chart
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer
 from mtcli.report.robustness import card_section, section
-from mtcli.report.run_record import Event, RecipeRecord, RunRecord, ScoreRow, read_run, score_rows, selection_remark
+from mtcli.report.run_record import (
+    Event,
+    RecipeRecord,
+    RunRecord,
+    ScoreRow,
+    direction_table,
+    read_run,
+    score_rows,
+    selection_remark,
+)
 from mtcli.runtime import files
 from mtcli.runtime.page_template import page_template
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import command, counted
+from mtcli.runtime.wording import command, counted, to_option
 from mtcli.text.writing_systems import unspaced
 from mtcli.translate.confidence import Confidence, Reliability
 
@@ -53,21 +63,20 @@ def write_report(folder: Path, device: str, recipe: RecipeRecord | None = None) 
 CARD = """\
 ---
 language:
-- {src_quoted}
-- {tgt_quoted}
+{languages}
 library_name: mtcli
 pipeline_tag: translation
 # license: to be filled in; it depends on the licence of the training data
 ---
 
-# {name}: {src} → {tgt}
+# {name}: {directions}
 
-A Transformer that translates sentences from {src} to {tgt}; {status}.
+A Transformer that translates sentences {directions_in_words}; {status}.
 
 {remark}## Use
 
 ```sh
-mtcli translate --model . "A sentence."
+mtcli translate --model . {to}"A sentence."
 mtcli eval --model . --bleu --chrf --confidence
 ```
 
@@ -98,11 +107,16 @@ Translating needs only `model.safetensors` and `tokenizer.json`.
 def to_card(record: RunRecord) -> str:
     """Return the model card of a run."""
     data = record.config.data
+    languages = dict.fromkeys(language for direction in data.directions for language in direction)
+    targets = data.target_languages
     return CARD.format(
-        src=data.src,
-        tgt=data.tgt,
-        src_quoted=json.dumps(data.src, ensure_ascii=False),  # YAML reads an unquoted `no` as false
-        tgt_quoted=json.dumps(data.tgt, ensure_ascii=False),
+        languages="\n".join(
+            f"- {json.dumps(language, ensure_ascii=False)}"
+            for language in languages  # YAML reads an unquoted `no` as false
+        ),
+        directions=describe_directions(data),
+        directions_in_words=", ".join(f"from {src} to {tgt}" for src, tgt in data.directions),
+        to="".join(f"{word} " for word in to_option(targets)),
         name=record.name,
         status=record.status,
         remark=f"{record.remark}\n\n" if record.remark else "",
@@ -139,6 +153,9 @@ def _card_scores(record: RunRecord) -> str:
         how = f"{row.measured}; {row.signature}" if row.signature else row.measured
         how = how.replace("|", "\\|")
         lines.append(f"| {row.metric}, {row.split} | {value} | {how} |")
+    table = direction_table(record)
+    if table:
+        lines += ["", *_markdown_table(table)]
     return "\n".join(lines)
 
 
@@ -160,10 +177,20 @@ def _describe(confidence: Confidence) -> str:
     )
 
 
+def describe_directions(data: DataConfig) -> str:
+    """Return the directions of a run: `es → gn, es → nah`."""
+    return ", ".join(map(str, data.directions))
+
+
+def _markdown_table(table: Sequence[Sequence[str]]) -> list[str]:
+    headings, *rows = table
+    return [_table_row(headings), "|---" * len(headings) + "|", *map(_table_row, rows)]
+
+
 def _card_data(record: RunRecord) -> str:
     lines = [f"- `{name}`: {text}" for name, text in describe_sources(record.sources)]
     if not lines:
-        lines = [f"- `{source}`" for source in record.config.data.train] or ["- the built-in demo corpus of mtcli"]
+        lines = [f"- `{source}`" for source in record.config.data.specs] or ["- the built-in demo corpus of mtcli"]
     if record.counts:
         lines.append(f"- {describe_counts(record.counts)}")
     return "\n".join(lines)
@@ -181,8 +208,7 @@ def _card_training(record: RunRecord) -> str:
 
 def _card_recipe(recipe: RecipeRecord) -> str:
     """Return the section about the recipe that made the run."""
-    headings, *rows = recipe.table
-    table = [_table_row(headings), "|---" * len(headings) + "|", *map(_table_row, rows)]
+    table = _markdown_table(recipe.table)
     commands = ["```sh", *recipe.commands, "```"]
     parts = (["## Recipe"], [recipe.description], table, ["The commands of its stages:"], commands)
     return "".join("\n".join(lines) + "\n\n" for lines in parts)
@@ -221,7 +247,7 @@ def to_html(record: RunRecord) -> str:
         made += [("stage", text) for text in record.recipe.commands]
     page = Template(page_template("mtcli.report"))
     return page.substitute(
-        title=escape(f"{record.name}: {config.data.src} → {config.data.tgt}"),
+        title=escape(f"{record.name}: {describe_directions(config.data)}"),
         status=escape(record.status),
         scores=_scores(record),
         confidence=_confidence(record.confidence),
@@ -246,7 +272,7 @@ def _scores(record: RunRecord) -> str:
     parts = [_headline(headline)]
     if record.remark:
         parts.append(f"<p>{escape(record.remark)}</p>")
-    is_demo = not record.config.data.train
+    is_demo = record.config.data.is_demo
     if record.test is None and record.end is None:
         parts.append('<p class="soft">The test pairs are scored once, at the end.</p>')
     elif record.test is None:
@@ -258,7 +284,22 @@ def _scores(record: RunRecord) -> str:
         parts += [f"<p>{escape(remark)}.</p>" for remark in remarks(scores, record.test["pairs"])]
     cells = "".join(_score_cells(row) for row in others)
     parts.append(f'<table class="scores">{cells}</table>')
+    parts.append(_directions(record))
     return "".join(parts)
+
+
+def _directions(record: RunRecord) -> str:
+    """Return a table of the scores of each direction, or nothing if there is one direction."""
+    table = direction_table(record)
+    if not table:
+        return ""
+    headings, *rows = table
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="scroll"><table class="num"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _headline(row: ScoreRow) -> str:
@@ -332,11 +373,13 @@ def _reliability(tenths: Sequence[Reliability]) -> str:
 def _commands(record: RunRecord) -> str:
     if record.best is None and record.end is None:
         return '<p class="soft">Available after the first validation, which writes the first model.</p>'
-    rows = [("translate", command("translate", record.folder, '"…"'))]
+    rows = [("translate", command("translate", record.folder, *to_option(record.config.data.target_languages), '"…"'))]
     if record.counts and record.counts["test"]:
         rows.append(("score on the test pairs", command("eval", record.folder)))
     rows.append(("open in the browser", command("serve", record.folder)))
-    rows.append(("look inside", command("explain", record.folder, '"…"')))
+    rows.append(
+        ("look inside", command("explain", record.folder, *to_option(record.config.data.target_languages), '"…"'))
+    )
     items = (f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows)
     return f'<dl class="commands">{"".join(items)}</dl>'
 
@@ -473,12 +516,11 @@ def _data(record: RunRecord) -> Iterator[tuple[str, str]]:
     if record.lengths:
         yield "lengths of sources", _lengths_in_words(record.lengths)
     described = [f"{name}: {text}" for name, text in describe_sources(record.sources)]
-    for source in described or data.train or [DEMO]:
+    for source in described or data.specs or [DEMO]:
         yield "training", source
-    if data.valid:
-        yield "validation", data.valid
-    if data.test:
-        yield "test", data.test
+    for noun, name in (("validation", "valid"), ("test", "test")):
+        for spec, _ in data.given_splits(name):
+            yield noun, spec
     for name, file in record.inputs.items():
         yield "SHA-256", f"{file['sha256']}  {name}, {file['size']:,} bytes"
 

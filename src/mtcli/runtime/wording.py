@@ -55,6 +55,15 @@ def command(name: str, model: Path, *arguments: str) -> str:
     return " ".join(["mtcli", name, "--model", shlex.quote(str(model)), *arguments])
 
 
+def to_option(targets: Sequence[str]) -> list[str]:
+    """Return the option that chooses a target language, for a command as an example; nothing if there is one language.
+
+    Args:
+        targets: The target languages of the model.
+    """
+    return ["--to", shlex.quote(targets[0])] if len(targets) > 1 else []
+
+
 def printable(text: str) -> str:
     r"""Return the text with its control characters escaped, as in `\x1b`, so that it cannot control a terminal."""
     if text.isprintable():

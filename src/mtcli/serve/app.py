@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -21,7 +22,6 @@ from starlette.types import ASGIApp
 
 from mtcli import __version__
 from mtcli.documents.formats.registry import MODULES, TABLES
-from mtcli.serve.corrections import MemorySources, load_memories
 from mtcli.serve.models import Models, ServedModel, percent, through_pivots
 from mtcli.serve.origin_check import OriginCheck
 from mtcli.serve.other_apis import DEEPL, TRANSLATING_PATHS, other_routes
@@ -39,6 +39,9 @@ from mtcli.serve.uploads import attachment, read_upload, translated_name
 from mtcli.text.languages import english_name
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Translation
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import MemorySources
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +132,7 @@ def load_app(
     api_key: str | None,
     host: str | None = None,
     engine: str | None = "auto",
-    memory: MemorySources | None = None,
+    memory: "MemorySources | None" = None,
     notices: list[str] | None = None,
     *,
     allow_origins: Sequence[str] = (),
@@ -150,7 +153,7 @@ def load_app(
         apis: See `create_app`.
 
     Returns:
-        The application, and the codes of source and target of each model.
+        The application, and the code of the source and those of the targets of each model.
 
     Raises:
         ModelError: A folder has no usable model.
@@ -160,10 +163,14 @@ def load_app(
     models = []
     for folder in folders:
         translator, options, languages = load(folder, device, engine)
-        targets = tuple(sorted(translator.tokenizer.tags))
-        shown = page_data(folder, languages, targets, public=api_key is None)
-        models.append(ServedModel(translator, replace(options, repair=True), languages, shown))
+        show = partial(page_data, folder, public=api_key is None)
+        models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
+    for model in through_pivots(models):
+        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        models.append(model)
     if memory:
+        from mtcli.serve.corrections import load_memories
+
         pairs = [(model.src, target) for model in models for target in model.targets]
         memories = load_memories(memory, pairs, notices if notices is not None else [])
         for model in models:
@@ -171,11 +178,8 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
-    for model in through_pivots(models):
-        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
-        models.append(model)
     app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
-    return app, [model.languages for model in models]
+    return app, [(model.src, ", ".join(model.targets)) for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:
@@ -274,7 +278,7 @@ def _information_routes(service: TranslationService, bodies: Bodies) -> APIRoute
         batchers = [model.batcher for model in models.models]
         if not all(batcher.alive for batcher in batchers):
             raise HTTPException(500, "the translating thread has ended; restart the server")
-        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in batchers)}
+        return {"status": "ok", "waiting": sum(batcher.waiting for batcher in set(batchers))}
 
     @router.post("/detect/", include_in_schema=False)
     @router.post("/detect", openapi_extra=_body_of(DetectionRequest))

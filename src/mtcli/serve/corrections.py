@@ -33,10 +33,6 @@ _ENDS_CELL = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 """What would end a cell or a line of the file, for this reader or another one."""
 
 
-class CorrectionsFullError(Exception):
-    """The file of corrections has reached its limit."""
-
-
 class Corrections:
     """A file of corrections for one pair of languages. Several threads may use it.
 
@@ -65,9 +61,8 @@ class Corrections:
             note: Any remark.
 
         Raises:
-            CorrectionsFullError: The file has reached its limit.
             DataError: A text is blank, too long or not valid.
-            StorageError: The file cannot be written. It is as before.
+            StorageError: The file cannot be written, or has reached its limit. It is as before.
         """
         date = datetime.now(UTC).isoformat(timespec="seconds")
         remark = _cell(note, "note", may_be_blank=True)
@@ -87,7 +82,8 @@ class Corrections:
                 start = "" if file.read(1) == b"\n" else start
             content = (start + lines).encode()
             if size + len(content) > MAX_FILE_BYTES:
-                raise CorrectionsFullError
+                limit = f"has reached its limit of {MAX_FILE_BYTES:,} bytes"
+                raise StorageError(f"{self.path}: {limit}; rename it, give it with --memory, and restart the server")
             try:
                 if file.write(content) != len(content):
                     raise StorageError(f"{self.path}: the disk is full; free some space")
@@ -160,10 +156,6 @@ class MemorySources:
     """The file of corrections; with several pairs of languages, each has its own, such as `file.en-de.tsv`."""
     near: float = NEAR
     """See `Memory`."""
-
-    def __bool__(self) -> bool:
-        """Return True if there are any."""
-        return bool(self.files) or self.corrections is not None
 
 
 def load_memories(

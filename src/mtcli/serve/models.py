@@ -1,23 +1,27 @@
 """The models of a server, and which of them a request uses."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
 from mtcli.errors import UsageError
 from mtcli.serve.batcher import Batcher
-from mtcli.serve.corrections import Corrections
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
-from mtcli.translate.memory import Memory
+from mtcli.text.languages import Direction
 from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.serve.corrections import Corrections
+    from mtcli.translate.memory import Memory
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
@@ -34,15 +38,51 @@ class ServedModel:
     """Codes of source and target. A multilingual model has its tags as targets instead."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
-    memories: dict[str, Memory] = field(default_factory=dict)
+    own_targets: tuple[str, ...] = ()
+    """The target languages of this source language; empty: all that the model has tags for."""
+    partner: "ServedModel | None" = None
+    """The same model with another source language, whose queue this one uses."""
+    memories: "dict[str, Memory]" = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
-    corrections: dict[str, Corrections] = field(default_factory=dict)
+    corrections: "dict[str, Corrections]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
     through: tuple["ServedModel", ...] = ()
     """The two models of a translation through a third language; empty for a model of its own."""
     in_use: Lock = field(default_factory=Lock)
     """Held while the model translates: a model of its own and those through it have a thread each."""
     batcher: Batcher = field(init=False)
+
+    @classmethod
+    def all_of(
+        cls,
+        translator: Translator,
+        options: Options,
+        languages: tuple[str, str],
+        show: Callable[[Direction, tuple[str, ...]], PageData],
+    ) -> "list[ServedModel]":
+        """Return a model once for each of its source languages.
+
+        Args:
+            translator: The model.
+            options: See `ServedModel`.
+            languages: Its source and target language, of several the first ones.
+            show: Returns what the page shows of a source language and its target languages.
+        """
+        directions = translator.backend.directions or (Direction(*languages),)
+        targets: dict[str, list[str]] = {}
+        for src, tgt in directions:
+            targets.setdefault(src, []).append(tgt)
+        found: list[ServedModel] = []
+        for src, of_source in targets.items():
+            first = Direction(src, of_source[0])
+            tags = tuple(of_source) if translator.backend.directions else tuple(sorted(translator.tokenizer.tags))
+            own_targets = tags if translator.tokenizer.tags else ()
+            page = show(first, own_targets)
+            model = cls(translator, options, first, page, own_targets, found[0] if found else None)
+            if model.partner:
+                model.in_use = model.partner.in_use
+            found.append(model)
+        return found
 
     @property
     def src(self) -> str:
@@ -52,7 +92,7 @@ class ServedModel:
     @property
     def tags(self) -> list[str]:
         """The target languages of a multilingual model; empty for other models."""
-        return sorted(self.translator.tokenizer.tags)
+        return list(self.own_targets) or sorted(self.translator.tokenizer.tags)
 
     @property
     def shown(self) -> PageData:
@@ -68,17 +108,20 @@ class ServedModel:
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
         locks = [model.in_use for model in self.through or (self,)]
-        self.batcher = Batcher(self.translator, max_waiting, sorted(locks, key=id))
+        self.batcher = (
+            self.partner.batcher if self.partner else Batcher(self.translator, max_waiting, sorted(locks, key=id))
+        )
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
         if not self.tags or not target:
             return target in (*self.targets, "")
+        tokenizer = self.translator.tokenizer
         try:
-            self.translator.tokenizer.tag_of(target)
+            tag = tokenizer.tag_of(target)
         except UsageError:
             return False
-        return True
+        return tag in {tokenizer.tag_of(own) for own in self.tags}
 
     def known_target(self, target: str) -> str:
         """Return the code of this server for the target language of a request, such as the tag `fra` for `fr`.
@@ -91,7 +134,7 @@ class ServedModel:
         tag = self.translator.tokenizer.tag_of(target)
         return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
 
-    def memory_to(self, target: str) -> Memory | None:
+    def memory_to(self, target: str) -> "Memory | None":
         """Return the memory of a request; None: there is none."""
         return self.memories.get(self.known_target(target)) if self.memories else None
 

@@ -56,7 +56,7 @@ def page_data(folder: Path, languages: tuple[str, str], targets: tuple[str, ...]
     src, tgt = languages
     examples = KNOWN_EXAMPLES.get(languages, ())
     if not examples and public:
-        examples = _test_sources(folder)
+        examples = _test_sources(folder, src)
     run = (provenance(folder) or {}).get("run")  # an exported model names the run it was made from
     name = run if isinstance(run, str) else folder.resolve().name
     return PageData(src, tgt, name, _score(folder), examples, targets)
@@ -80,18 +80,19 @@ def _score(folder: Path) -> str:
     return f"{best.metric} {value} ({best.split})"
 
 
-def _test_sources(folder: Path) -> tuple[str, ...]:
-    """Return the first short source sentences of the run's test pairs, each once. A folder may have none."""
+def _test_sources(folder: Path, src: str) -> tuple[str, ...]:
+    """Return the first short sentences in a language of the run's test pairs; a folder may have none."""
     if not (folder / "data" / "test.jsonl").exists():
         return ()
-    from mtcli.corpus.held_out import read_split
+    from mtcli.corpus.held_out import read_directions
 
     try:
-        pairs = read_split(folder, "test", empty_ok=True)
+        split = read_directions(folder, "test", empty_ok=True)
     except MtcliError as error:
         log.warning("the page shows no examples: %s", error)
         return ()
-    short = (source for source, _ in pairs if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
+    sources = (source for direction, pairs in split.items() if direction.src == src for source, _ in pairs)
+    short = (source for source in sources if 0 < len(source.strip()) <= MAX_EXAMPLE_CHARACTERS)
     return tuple(dict.fromkeys(short))[:NUM_EXAMPLES]
 
 

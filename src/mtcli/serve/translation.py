@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePath
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
@@ -35,15 +35,16 @@ from mtcli.serve.batcher import (
     TooLongError,
     WaitingTranslator,
 )
-from mtcli.serve.corrections import CorrectionsFullError
 from mtcli.serve.models import Choice, Models, ServedModel
 from mtcli.serve.requests import CorrectionRequest, RequestLimits, TranslationRequest
 from mtcli.serve.uploads import Upload
 from mtcli.terms.terms import Terms, parse_terms
 from mtcli.text.language_identifier import IdentifiedLanguage
 from mtcli.translate.line_warnings import warnings_of
-from mtcli.translate.memory import Match
 from mtcli.translate.translation import Candidate, Translation
+
+if TYPE_CHECKING:  # servers without a memory do not load its readers
+    from mtcli.translate.memory import Match
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class TranslatedTexts:
     """See `Choice.confidence`."""
     texts: list[list[str]]
     """The different translations of each text, best first."""
-    matches: list[list[Match]]
+    matches: "list[list[Match]]"
     """What the memory has for the sentences of each text."""
 
 
@@ -173,7 +174,7 @@ class TranslationService:
         with self._counted(fields.texts) as counted:
             choice = await self._choose(fields)
 
-            def work(translator: WaitingTranslator) -> tuple[list[list[str]], list[list[Match]]]:
+            def work(translator: WaitingTranslator) -> "tuple[list[list[str]], list[list[Match]]]":
                 return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
             n_best = fields.alternatives + 1
@@ -254,10 +255,11 @@ class TranslationService:
 
         Raises:
             HTTPException: 403 if this server takes no corrections, or for a missing or wrong key; 400 for a text or
-                languages that do not fit; 503 if the file has reached its limit or cannot be written.
+                languages that do not fit; 503 if the file cannot be written.
         """
+        refused = HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
         if not self.takes_corrections:
-            raise HTTPException(403, "this server takes no corrections; start it with --corrections FILE")
+            raise refused
         self.check_key(fields.api_key)
         source, target = self.models.resolve(fields.source, fields.target)
         candidates = self.models.candidates(source, target)
@@ -273,15 +275,15 @@ class TranslationService:
         pairs = [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
         if not pairs:
             raise HTTPException(400, "q: the text is blank")
-        corrections = model.corrections[model.known_target(target)]
+        corrections = model.corrections.get(model.known_target(target))
+        if corrections is None:
+            raise refused
 
         try:
             await self._in_thread(corrections.add, pairs, fields.note)
-        except CorrectionsFullError:
-            raise HTTPException(503, "the file of corrections has reached its limit; start another one") from None
         except StorageError as error:
             log.error("a correction was not kept: %s", error)
-            raise HTTPException(503, "the correction cannot be written; the server's log says why") from None
+            raise HTTPException(503, "the correction cannot be kept; the server's log says why") from None
         except DataError as error:
             raise HTTPException(400, str(error)) from None
 
@@ -475,7 +477,7 @@ async def _disconnected(request: Request) -> None:
 
 def translate_texts(
     translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest, max_segments: int
-) -> tuple[list[list[str]], list[list[Match]]]:
+) -> "tuple[list[list[str]], list[list[Match]]]":
     """Return the different translations of each text, best first, and what the memory has for it.
 
     The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its

@@ -18,6 +18,7 @@ from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file
 from mtcli.storage.tensors import NAME, OLD_NAME, Tensors, read_tensors, to_bytes
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -49,6 +50,8 @@ class ModelInfo(BaseModel):
     """99% of the training sources have at most so many tokens; longer ones are translated worse. None: unknown."""
     terms: bool = False
     """The sources of training had terms with their translations, see `data.terms`."""
+    directions: tuple[Direction, ...] = ()
+    """The directions that it was trained on, if they are several. Then `src` and `tgt` are the first of them."""
     bleu_tokenizer: str | None = None
     """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
 

@@ -38,7 +38,7 @@ def run_name(data: DataConfig, config: Path | None) -> str:
     `pairs.tsv` gives `pairs`. A generic name (`train`, `data`, `en-de`) is preceded by that of its folder:
     `data/multi30k/train` gives `multi30k-train`.
     """
-    if not data.train:
+    if data.is_demo:
         return "demo"
     path = config.with_suffix("") if config else Path(_first_corpus(data))
     parts = [part for part in path.parts if part not in (path.anchor, "..")]
@@ -52,12 +52,13 @@ def run_name(data: DataConfig, config: Path | None) -> str:
             words.insert(0, word)
         if word and word.casefold() not in GENERIC:
             break
-    return "-".join([*words, f"{data.src}-{data.tgt}"])
+    sources = dict.fromkeys(direction.src for direction in data.directions)
+    return "-".join([*words, "+".join(sources), "+".join(data.target_languages)])
 
 
 def _first_corpus(data: DataConfig) -> str:
     """Return the path of the first corpus: of two files the first, of a Hub data set its name."""
-    path = parse_source(data.train[0]).path
+    path = parse_source(data.specs[0]).path
     return path.partition(",")[0].partition(":")[0]
 
 

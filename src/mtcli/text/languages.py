@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 CODE = re.compile(r"[A-Za-z0-9]{1,16}(?:[-_][A-Za-z0-9]{1,16}){0,4}")
 """Accepted language codes. All are safe in file names: `en`, `zh_CN`, `eng_Latn`, `English`, `src`."""
@@ -227,6 +228,20 @@ _ENGLISH_NAMES = {
 _PARENTHESES = re.compile(r"\s*\([^()]*\)$")
 _SUBTAG = re.compile("[a-z]{4}|[a-z]{2}|[0-9]{3}")
 """A script (`latn`) or a region (`us`, `419`)."""
+
+
+class Direction(NamedTuple):
+    """A source and a target language, by their codes."""
+
+    src: str
+    tgt: str
+
+    def __str__(self) -> str:
+        return f"{self.src} → {self.tgt}"
+
+    def reversed(self) -> Direction:
+        """Return the direction back."""
+        return Direction(self.tgt, self.src)
 
 
 def checked(code: str) -> str:

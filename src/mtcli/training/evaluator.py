@@ -8,6 +8,7 @@ from typing import Any
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
+from mtcli.text.language_identifier import LanguageIdentifier, learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
 from mtcli.training.learner import Learner, diverged
@@ -15,8 +16,8 @@ from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import NOTHING_IMPROVED
-from mtcli.training.time.timed_parts import Deadline, spread
-from mtcli.training.validation import Validation
+from mtcli.training.time.timed_parts import Deadline
+from mtcli.training.validation import TestScores, Validation, in_turn
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,16 @@ class Evaluator:
         self.learner = learner
         self.checkpoints = checkpoints
         valid = session.data.valid
-        self.valid = spread(valid) if session.config.train.time else valid
+        directions = session.data.directions_of("valid")
+        is_timed = session.config.train.time is not None
+        self.valid = in_turn(directions, valid) if is_timed else valid
         """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
+        self.valid_directions = in_turn(directions, directions) if is_timed else directions
+        """The direction of each."""
+        self._identifier: LanguageIdentifier | None = None
+        """Tells the languages of several directions apart."""
+        if len(session.data.directions) > 1:
+            self._identifier = learned_from([session.data.valid_split, session.data.test_split])
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.
@@ -172,11 +181,17 @@ class Evaluator:
             return
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
-                self.backend_in_eval_mode(), session.data.test, session.config, num_pairs, self._deadline(seconds)
+                self.backend_in_eval_mode(),
+                session.data.test,
+                session.config,
+                num_pairs,
+                self._deadline(seconds),
+                session.data.directions_of("test"),
+                self._identifier,
             )
         session.count_time()
-        session.record("test", steps=state.best_steps, **asdict(scores), seconds=round(state.seconds, 3))
-        log_scores(scores, demo=not session.config.data.train)
+        session.record("test", steps=state.best_steps, **_recorded(scores), seconds=round(state.seconds, 3))
+        log_scores(scores, demo=session.config.data.is_demo)
 
     def conclude(self, reason: str) -> None:
         """Validate, average and score for the last time, and record the end of training.
@@ -237,6 +252,8 @@ class Evaluator:
                 self.learner.objective,
                 num_pairs,
                 self._deadline(seconds),
+                self.valid_directions,
+                self._identifier,
             )
         except NotFiniteError:
             if state.step == 0:
@@ -254,7 +271,7 @@ class Evaluator:
         """Record the figures of a validation as an event, after other values of the event."""
         state = self.session.state
         self.session.record(
-            event, **values, **asdict(result), metric=state.selection_metric, seconds=round(state.seconds, 3)
+            event, **values, **_recorded(result), metric=state.selection_metric, seconds=round(state.seconds, 3)
         )
 
     def _deadline(self, seconds: float | None) -> Deadline | None:
@@ -268,3 +285,11 @@ class Evaluator:
         """Put the model into evaluation mode, and return a backend that uses its current weights."""
         session = self.session
         return PyTorchBackend(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)
+
+
+def _recorded(result: Validation | TestScores) -> dict[str, Any]:
+    """Return the figures of an event. Only a run with several directions has those of each."""
+    values = asdict(result)
+    if not values["directions"]:
+        del values["directions"]
+    return values

@@ -10,9 +10,9 @@ from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
 from mtcli.corpus.quality.survey import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import command, counted, log_columns, one_line
+from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
 from mtcli.storage.state import State
-from mtcli.training.validation import TestScores, Validation
+from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ def log_validation(state: State, result: Validation) -> None:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), result)
+    for figures in result.directions:
+        log.info("    %s", figures)
     log_samples(result.samples)
 
 
@@ -39,7 +41,7 @@ def warn_of_few_pairs(config: Config, pairs: int) -> None:
         pairs: Number of training pairs.
     """
     remark = remark_on_size(pairs)
-    if config.data.train and remark:
+    if not config.data.is_demo and remark:
         log.log(logging.WARNING if pairs < FAR_TOO_FEW_PAIRS else logging.INFO, "%s", remark)
 
 
@@ -104,6 +106,9 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
     log.info("%s", scores)
+    for each in scores.directions:
+        others = describe_other_language(each["other_language"])
+        log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
     if demo:
         few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []
@@ -118,26 +123,28 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         log.warning("%s", warning)
 
 
-def log_next(run: Path, *, test: bool) -> None:
+def log_next(run: Path, *, test: bool, targets: Sequence[str] = ()) -> None:
     """Log where the report is, and the commands that use the model.
 
     Args:
         run: The run folder.
+        targets: The target languages of the model.
         test: The run has test pairs.
     """
     log.info("report:    %s", run / "report.html")
-    log.info("translate: %s", command("translate", run, '"…"'))
+    log.info("translate: %s", command("translate", run, *to_option(targets), '"…"'))
     if test:
         log.info("score:     %s", command("eval", run))
 
 
-def log_end(run: Path, state: State, *, test: bool) -> None:
+def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ()) -> None:
     """Log that training has finished, which model is the best one, and where it is.
 
     Args:
         run: The run folder.
         state: The state at the end.
         test: The run has test pairs.
+        targets: The target languages of the model.
     """
     end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
     best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
@@ -148,7 +155,7 @@ def log_end(run: Path, state: State, *, test: bool) -> None:
         log.info("fine-tuning: %s", gain)
     criterion = f"the best model by {state.metric_name}" if state.best else "the last model"
     log.info("finished %s; %s, %s, is in %s", end, criterion, best, run)
-    log_next(run, test=test)
+    log_next(run, test=test, targets=targets)
 
 
 def _describe_gain(state: State) -> str:

@@ -10,21 +10,22 @@ from typing import Any
 
 from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
-from mtcli.config.schema import MAX_STEPS, Config, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.config.schema import MAX_STEPS, Config, Corpus, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
-from mtcli.corpus.readers.language_guess import guess_languages
+from mtcli.corpus.readers.language_guess import guess_each, guess_languages
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import torchrun
 from mtcli.runtime.outputs import check_folder
+from mtcli.runtime.wording import counted
 from mtcli.storage.model_file import ModelInfo, checksum, load_model, parameters
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import RUNS, run_name
-from mtcli.text.languages import is_plausible
+from mtcli.text.languages import is_plausible, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class InitialModel:
     @cached_property
     def parent(self) -> Parent:
         """What the data of a run depends on."""
-        return Parent(self.tokenizer, checksum(parameters(self.model), None), self.info.src, self.info.tgt)
+        info = self.info
+        return Parent(self.tokenizer, checksum(parameters(self.model), None), info.src, info.tgt, info.directions)
 
     def values(self) -> Values:
         """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
@@ -98,10 +100,13 @@ def resolve(
         ModelError: `init` is no model, or the run in the folder is damaged.
         StorageError: The run folder may not be written.
     """
-    given = given_values(file, options, sets)
+    as_given = given_values(file, as_table(options), sets)
     where = f"{file}: " if file else ""
     initial = InitialModel.load(init) if init else None
     from_model = initial.values() if initial else {}
+    if initial is not None:
+        _check_direction_is_given(initial, as_given)
+    given = _with_languages(as_given, complete(as_given, initial=from_model, where=where))
     config = complete(given, initial=from_model, where=where)
     if initial is not None:
         has_child = initial.parent.has_child(config)
@@ -110,26 +115,36 @@ def resolve(
         if has_child:
             from_model = _values_of_child(initial, given, where)
             config = complete(given, initial=from_model, where=where)
-    languages = _guessed_languages(config.data)
-    data = config.data.model_copy(update=languages)
-    _warn_of_codes(data)
-    run = out or RUNS / run_name(data, file)
+    _warn_of_codes(config.data)
+    run = out or RUNS / run_name(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
-    check_folder(run, _inputs(config.model_copy(update={"data": data}), deleted_model), option="--out")
+    check_folder(run, _inputs(config, deleted_model), option="--out")
     existing_config = None if overwrite else begun_config(run)
     if existing_config is not None and init is None and starts_from_model(run):
         # A fine-tuning that is resumed needs no --init, and has its own languages.
         from_model = _values_of_fine_tuning(existing_config)
-        languages = {}
-    unset: Values = {"data": languages}
+        given = _with_languages(as_given, complete(as_given, initial=from_model, where=where))
+    unset: Values = {}
     if existing_config is not None:
-        unset["data"] = {**languages, "variants": existing_config.data.variants}
+        unset["data"] = {"variants": existing_config.data.variants}
     if existing_config is not None and existing_config.train.time and MAX_STEPS in unset_settings(config):
         # A command without a budget resumes with the time of the run.
         unset["train"] = {"time": existing_config.train.time}
     return TrainingRequest(complete(merged(unset, given), initial=from_model, where=where), run, initial, overwrite)
+
+
+def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
+    """Check that the user chooses the direction to fine-tune of a model that was trained on several.
+
+    Raises:
+        UsageError: There are several, and the user names no target language.
+    """
+    data = given.get("data", {})
+    if initial.info.directions and not ("tgt" in data or data.get("corpora")):
+        directions = ", ".join(map(str, initial.info.directions))
+        raise UsageError(f"--init {initial.path}: has several directions ({directions}); choose with --src and --tgt")
 
 
 def _values_of_fine_tuning(existing_config: Config) -> Values:
@@ -179,23 +194,119 @@ def _values_of_child(initial: InitialModel, given: Values, where: str) -> Values
     return values
 
 
-def _guessed_languages(data: DataConfig) -> dict[str, str]:
-    """Return unset languages, guessed from the names of the training pairs. The demo has its own."""
+OF_EACH_CORPUS = ("src", "tgt", "valid", "test")
+"""Values of a corpus, each an option that is given once for all corpora or once for each."""
+
+
+def as_table(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without lists of languages or of validation and test pairs: their k-th values belong to the k-th
+    training corpus, and make a table of corpora.
+
+    Args:
+        options: Values of the command line by dotted name; None means unset.
+
+    Raises:
+        UsageError: An option is given several times, but not once for each corpus.
+    """
+    found = dict(options)
+    train = list(found.get("data.train") or ())
+    several: dict[str, list[str]] = {}
+    for name in OF_EACH_CORPUS:
+        values = found.get(f"data.{name}")
+        if not isinstance(values, (list, tuple)):
+            continue
+        found[f"data.{name}"] = values[0] if len(values) == 1 else None
+        if len(values) < 2:
+            continue
+        if len(values) != len(train):
+            once = "give it once, or once for each --train" if name in ("src", "tgt") else "give it once for each"
+            corpora = counted(len(train), "training corpus", "training corpora")
+            raise UsageError(f"--{name}: given {len(values)} times for {corpora}; {once}")
+        several[name] = list(values)
+    if not several:
+        return found
+    for name in ("valid", "test"):
+        if found.get(f"data.{name}") is not None:
+            raise UsageError(f"--{name}: given once for {len(train)} pairs of languages; give it once for each --train")
+    table = [
+        {"train": spec, **{name: values[row] for name, values in several.items()}} for row, spec in enumerate(train)
+    ]
+    return {**found, "data.train": None, "data.corpora": table}
+
+
+def _with_languages(given: Values, config: Config) -> Values:
+    """Return the given values with a language for each side of each corpus.
+
+    Unset languages are guessed from the names of the training pairs. Corpora of different languages become a table of
+    corpora. A table of one pair of languages becomes a list of corpora, if it has one set of validation and test pairs.
+
+    Args:
+        given: The given values.
+        config: The configuration that they make.
+
+    Raises:
+        DataError: Training pairs are missing.
+        UsageError: Languages cannot be found, or one set of validation or test pairs is given for several pairs of
+            languages.
+    """
+    data = config.data
     src = data.src if "src" in data.model_fields_set else None
     tgt = data.tgt if "tgt" in data.model_fields_set else None
-    if not data.train or (src is not None and tgt is not None):
-        return {}
-    guess = guess_languages([parse_source(spec).path for spec in data.train], src, tgt)
-    if torchrun.rank() == 0:
-        log.info("languages: %s → %s, %s; --src and --tgt choose others", guess.src, guess.tgt, guess.where)
-    return {"src": guess.src, "tgt": guess.tgt}
+    found: dict[str, Any] = {}
+    if data.corpora:
+        table = [_named(corpus, src, tgt) for corpus in data.corpora]
+        found = _as_values(table)
+    elif not data.is_demo and (src is None or tgt is None):
+        guesses = guess_each([parse_source(spec).path for spec in data.train], src, tgt)
+        table = [
+            Corpus(train=spec, src=guess.src, tgt=guess.tgt) for spec, guess in zip(data.train, guesses, strict=True)
+        ]
+        first = guesses[0]
+        if all(same(guess.src, first.src) and same(guess.tgt, first.tgt) for guess in guesses):
+            found = {"src": first.src, "tgt": first.tgt}
+            where = f", {first.where}"
+        else:
+            for name in ("valid", "test"):
+                if getattr(data, name) is not None:
+                    directions = ", ".join(dict.fromkeys(f"{guess.src} → {guess.tgt}" for guess in guesses))
+                    raise UsageError(f"--{name}: one for several pairs of languages ({directions}); give one for each")
+            found = _as_values(table)
+            where = ""
+        if torchrun.rank() == 0:
+            directions = ", ".join(map(str, DataConfig.model_validate(found).directions))
+            log.info("languages: %s%s; --src and --tgt choose others", directions, where)
+    return {**given, "data": {**given.get("data", {}), **found}}
+
+
+def _named(corpus: Corpus, src: str | None, tgt: str | None) -> Corpus:
+    """Return a corpus with its languages: its own, those of all corpora, or those that its names give."""
+    src = corpus.src or src
+    tgt = corpus.tgt or tgt
+    if src is None or tgt is None:
+        guess = guess_languages([parse_source(corpus.train).path], src, tgt)
+        src = guess.src
+        tgt = guess.tgt
+    return corpus.model_copy(update={"src": src, "tgt": tgt})
+
+
+def _as_values(table: Sequence[Corpus]) -> dict[str, Any]:
+    """Return the settings of `data` that stand for corpora with their languages: a table only if it is needed."""
+    first = table[0]
+    directions = {(corpus.src, corpus.tgt) for corpus in table}
+    held_out = {(corpus.valid, corpus.test) for corpus in table}
+    languages = {"src": first.src, "tgt": first.tgt}
+    if len(directions) > 1 or len(held_out) > 1:
+        return {**languages, "train": [], "corpora": [corpus.model_dump(exclude_none=True) for corpus in table]}
+    found = {**languages, "train": [corpus.train for corpus in table], "corpora": []}
+    return found | {name: spec for name, spec in (("valid", first.valid), ("test", first.test)) if spec is not None}
 
 
 def _warn_of_codes(data: DataConfig) -> None:
     """Warn about languages that do not exist: they choose how text is split into sentences and how it is scored."""
     if torchrun.rank() != 0:
         return
-    for side, code in (("src", data.src), ("tgt", data.tgt)):
+    sides = [side for direction in data.directions for side in zip(("src", "tgt"), direction, strict=True)]
+    for side, code in dict.fromkeys(sides):
         if not is_plausible(code):
             log.warning("--%s %s: no language has this code; if it is a mistake, stop and correct it", side, code)
 

@@ -72,8 +72,10 @@ class Session:
             usual_src=self.lengths.usual,
             terms=config.data.terms,
             bleu_tokenizer=config.train.bleu_tokenizer,
+            directions=data.directions if len(data.directions) > 1 else (),
         )
-        self.state = State(ranks=group.size, metric=selection_metric_of_run(config.data.tgt, len(data.valid)))
+        valid = [(direction.tgt, len(data.valid_split.get(direction, ()))) for direction in data.directions]
+        self.state = State(ranks=group.size, metric=selection_metric_of_run(valid))
         self.budget = Budget.of(
             config,
             len(data.valid),

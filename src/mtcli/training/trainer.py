@@ -140,7 +140,7 @@ class Trainer:
         if state.finished:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
-            log_next(session.run, test=bool(session.data.test))
+            log_next(session.run, test=bool(session.data.test), targets=session.config.data.target_languages)
             session.on_main_rank(partial(self._prepare_use, received, in_budget=False))
             return
         if state.step:
@@ -364,7 +364,7 @@ class Trainer:
         self.checkpoints.save()
         self.checkpoints.wait()
         session = self.session
-        log_end(session.run, session.state, test=bool(session.data.test))
+        log_end(session.run, session.state, test=bool(session.data.test), targets=session.config.data.target_languages)
 
 
 MAX_ENGINE_SECONDS = 60.0
@@ -399,7 +399,7 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
         log.info("the model was not converted for faster translation: %s", error)
 
 
-MAX_CALIBRATION_SECONDS = 60.0
+MAX_CALIBRATION_SECONDS = 300.0
 """Seconds that calibrating the confidence may take."""
 
 
@@ -428,13 +428,16 @@ def update_run_confidence(session: Session, received: Sequence[int], *, in_budge
             lambda: 0.0 if received else deadline - session.clock(),
         )
     except TooFewError:
-        log.info("no time was left to calibrate the confidence of translations; run the same command again for it")
+        if received or seconds < MAX_CALIBRATION_SECONDS:
+            log.info("no time was left to calibrate the confidence of translations; run the same command again for it")
+        else:
+            log.info("translating is too slow here to calibrate the confidence of translations")
         return False
     except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
         log.info("the confidence of translations was not calibrated: %s", error)
         return False
     assert confidence is not None
-    log.info("the confidence of translations is calibrated on %s", counted(confidence.pairs, "validation pair"))
+    log.debug("the confidence of translations is calibrated on %s", counted(confidence.pairs, "validation pair"))
     return True
 
 

@@ -1,8 +1,9 @@
 """Validation and test scores of a model, by the decoder that `mtcli translate` uses."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,19 +17,50 @@ from mtcli.errors import UsageError
 from mtcli.evaluation import metrics
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.wording import counted
+from mtcli.text.language_identifier import LanguageIdentifier
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
+T = TypeVar("T")
+
 BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 """Returns two sums over the target tokens of a batch, in nats: the training loss and the negative log-likelihood."""
 
 
 @dataclass(frozen=True)
+class DirectionFigures:
+    """The figures of one direction of several in a validation; see `Validation`."""
+
+    src: str
+    tgt: str
+    loss: float
+    bleu: float
+    chrf: float
+    tokenize: str
+    pairs: int
+    other_language: float | None = None
+    """Share of the translations that are in another language of the run; None: not measured."""
+
+    def __str__(self) -> str:
+        tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
+        return (
+            f"{self.src} → {self.tgt}: loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f}"
+            f"{describe_other_language(self.other_language)}, {counted(self.pairs, 'pair')}"
+        )
+
+
+def describe_other_language(share: float | None) -> str:
+    """Return the share of translations in another language, for the end of a line; nothing if it is not measured."""
+    return "" if share is None else f", {100 * share:.1f}% in another language"
+
+
+@dataclass(frozen=True)
 class Validation:
-    """The figures of a validation, and three sample translations."""
+    """The figures of a validation, and sample translations. With several directions, figures are means over these."""
 
     loss: float
     """Negative log-likelihood in nats per target token, without label smoothing."""
@@ -44,11 +76,16 @@ class Validation:
     """Pairs that were translated."""
     of: int = 0
     """Validation pairs of the run."""
+    directions: list[DirectionFigures] = field(default_factory=list)
+    """The figures of each direction, if there are several."""
 
     def __str__(self) -> str:
         tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         sample = f", {self.pairs:,} of {self.of:,} pairs" if self.pairs < self.of else ""
-        return f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{sample})"
+        mean = f", mean of {len(self.directions)} directions" if self.directions else ""
+        return (
+            f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{mean}{sample})"
+        )
 
 
 def check_bleu_tokenizer(config: Config) -> None:
@@ -58,62 +95,111 @@ def check_bleu_tokenizer(config: Config) -> None:
         UsageError: The tokenizer of BLEU is unknown, or needs a package that is not installed.
     """
     try:
-        metrics.check_tokenizer(tokenizer_of(config))
+        for language in config.data.target_languages:
+            metrics.check_tokenizer(tokenizer_of(config, language))
     except UsageError as error:
         raise UsageError(f"train.bleu_tokenizer: {error}") from None
 
 
 def validate(
     backend: PyTorchBackend,
-    pairs: list[Pair],
+    pairs: Sequence[Pair],
     config: Config,
     batch_loss: BatchLoss,
     max_pairs: int,
     deadline: Deadline | None = None,
+    directions: Sequence[Direction] = (),
+    identifier: LanguageIdentifier | None = None,
 ) -> Validation:
     """Score a model on validation pairs. It translates greedily, which is faster than the beam search of `mtcli eval`.
 
     Args:
         backend: The model, in evaluation mode.
-        pairs: The validation pairs, at least one.
+        pairs: The validation pairs, at least one. Sources have the tags that the model needs.
         config: The configuration of the run.
         batch_loss: The loss of a batch.
         max_pairs: Take at most this many pairs, from the first one on.
         deadline: Stop with fewer pairs at this time; None: take all.
+        directions: The direction of each pair; empty: all have that of the run. Each direction is scored as if it was
+            alone, and all have the same weight.
+        identifier: Tells the languages of the run apart.
     """
     greedy = replace(Options.of(config.decode), beam_size=1)
-    tokenize = tokenizer_of(config)
-    hypotheses: list[str] = []
-    nll = 0.0
-    tokens = 0
+    directions = directions or [config.data.directions[0]] * len(pairs)
+    hypotheses: list[str] = [""] * len(pairs)
+    done = 0
+    nll: dict[Direction, float] = {}
+    tokens: dict[Direction, int] = {}
     for part in parts(min(max_pairs, len(pairs)), deadline):
-        some = pairs[part.start : part.stop]
-        translations = Translator(backend).translate([src for src, _ in some], greedy, total=len(some), warn=False)
-        hypotheses += [translation.text for translation in translations]
-        part_nll, part_tokens = _negative_log_likelihood(backend, some, batch_loss, config.train.batch_tokens)
-        nll += part_nll
-        tokens += part_tokens
-    sources = [src for src, _ in pairs[: len(hypotheses)]]
-    references = [tgt for _, tgt in pairs[: len(hypotheses)]]
-    bleu, chrf = metrics.score(hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
+        for direction, rows in rows_by_direction(part, directions).items():
+            some = [pairs[row] for row in rows]
+            translations = Translator(backend).translate([src for src, _ in some], greedy, total=len(some), warn=False)
+            for row, translation in zip(rows, translations, strict=True):
+                hypotheses[row] = translation.text
+            part_nll, part_tokens = _negative_log_likelihood(backend, some, batch_loss, config.train.batch_tokens)
+            nll[direction] = nll.get(direction, 0.0) + part_nll
+            tokens[direction] = tokens.get(direction, 0) + part_tokens
+        done = part.stop
+    figures = []
+    for direction, rows in rows_by_direction(range(done), directions).items():
+        tokenize = tokenizer_of(config, direction.tgt)
+        ours = [hypotheses[row] for row in rows]
+        references = [pairs[row][1] for row in rows]
+        bleu, chrf = metrics.score(ours, [references], metrics=("bleu", "chrf"), tokenize=tokenize)
+        loss = nll[direction] / tokens[direction]
+        others = identifier.share_of_others(ours, direction.tgt) if identifier else None
+        figures.append(DirectionFigures(*direction, loss, bleu.value, chrf.value, tokenize, len(rows), others))
     # With a deadline, other validations may have fewer pairs, but all have those of the first part.
-    always_there = len(sources) if deadline is None else min(FIRST_PART, len(sources))
+    always_there = done if deadline is None else min(FIRST_PART, done)
     sampled = sorted({0, always_there // 2, always_there - 1})
-    samples = [{"src": sources[i], "ref": references[i], "hyp": hypotheses[i]} for i in sampled]
+    samples = [{"src": pairs[i][0], "ref": pairs[i][1], "hyp": hypotheses[i]} for i in sampled]
     return Validation(
-        loss=nll / tokens,
-        bleu=bleu.value,
-        chrf=chrf.value,
+        loss=_mean(each.loss for each in figures),
+        bleu=_mean(each.bleu for each in figures),
+        chrf=_mean(each.chrf for each in figures),
         samples=samples,
-        tokenize=tokenize,
-        pairs=len(sources),
+        tokenize=", ".join(dict.fromkeys(each.tokenize for each in figures)),
+        pairs=done,
         of=len(pairs),
+        directions=figures if len(set(directions)) > 1 else [],
     )
+
+
+def rows_by_direction(rows: Iterable[int], directions: Sequence[Direction]) -> dict[Direction, list[int]]:
+    """Return those of the rows that are of each direction, in their order.
+
+    Args:
+        rows: The rows.
+        directions: The direction of every row.
+    """
+    found: dict[Direction, list[int]] = {}
+    for row in rows:
+        found.setdefault(directions[row], []).append(row)
+    return found
+
+
+def in_turn(directions: Sequence[Direction], items: Sequence[T]) -> list[T]:
+    """Return items in another order: from each direction in turn, so that the first ones are a sample of all.
+
+    Args:
+        directions: The direction of each item.
+        items: The items.
+    """
+    of_each = [
+        spread([items[row] for row in rows]) for rows in rows_by_direction(range(len(items)), directions).values()
+    ]
+    placed = [(place, number, item) for number, of_one in enumerate(of_each) for place, item in enumerate(of_one)]
+    return [item for _, _, item in sorted(placed, key=lambda each: each[:2])]
+
+
+def _mean(values: Iterable[float]) -> float:
+    every = list(values)
+    return sum(every) / len(every)
 
 
 @dataclass(frozen=True)
 class TestScores:
-    """The scores on the test pairs."""
+    """The scores on the test pairs. With several directions, the scores are means over these."""
 
     pairs: int
     """Pairs that were scored."""
@@ -122,50 +208,97 @@ class TestScores:
     beam_size: int
     scores: list[dict[str, Any]]
     """Each with `name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature`."""
+    directions: list[dict[str, Any]] = field(default_factory=list)
+    """`src`, `tgt`, `pairs`, `scores` and `other_language` (see `DirectionFigures`) of each direction, if there are
+    several."""
 
     def __str__(self) -> str:
-        figures = ", ".join(f"{score['name']} {score['score']:.1f}" for score in self.scores)
         part = f"a sample of {self.pairs:,} of " if self.pairs < self.of else ""
-        return f"{part}{counted(self.of, 'test pair')}, beam {self.beam_size}: {figures}"
+        mean = f", mean of {len(self.directions)} directions" if self.directions else ""
+        return f"{part}{counted(self.of, 'test pair')}{mean}, beam {self.beam_size}: {describe_scores(self.scores)}"
+
+
+def describe_scores(scores: Sequence[dict[str, Any]]) -> str:
+    """Return scores in words: `BLEU 12.3, chrF 34.5`."""
+    return ", ".join(f"{score['name']} {score['score']:.1f}" for score in scores)
 
 
 def score_test(
-    backend: PyTorchBackend, pairs: list[Pair], config: Config, max_pairs: int, deadline: Deadline | None = None
+    backend: PyTorchBackend,
+    pairs: Sequence[Pair],
+    config: Config,
+    max_pairs: int,
+    deadline: Deadline | None = None,
+    directions: Sequence[Direction] = (),
+    identifier: LanguageIdentifier | None = None,
 ) -> TestScores:
     """Score a model on test pairs. The scores are those of `mtcli eval --bleu --chrf --confidence`.
 
     Args:
         backend: The model, in evaluation mode.
-        pairs: The test pairs, at least one.
+        pairs: The test pairs, at least one. Sources have the tags that the model needs.
         config: The configuration of the run.
         max_pairs: Take at most this many pairs, a random sample.
         deadline: Stop with a smaller sample at this time; None: take all.
+        directions: See `validate`.
+        identifier: See `validate`.
     """
     options = Options.of(config.decode)
+    directions = directions or [config.data.directions[0]] * len(pairs)
     rows = list(range(len(pairs)))
     if deadline or max_pairs < len(rows):
-        rows = spread(rows)[:max_pairs]
+        rows = in_turn(directions, rows)[:max_pairs]
     translated: dict[int, str] = {}
     for part in parts(len(rows), deadline):
-        some = rows[part.start : part.stop]
-        translations = Translator(backend).translate(
-            [pairs[row][0] for row in some], options, total=len(some), warn=False
-        )
-        translated.update(zip(some, (translation.text for translation in translations), strict=True))
-    rows = sorted(translated)
-    hypotheses = [translated[row] for row in rows]
-    references = [[pairs[row][1] for row in rows]]
-    tokenize = tokenizer_of(config)
-    scored = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
-    scores = [
-        {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}
-        for score in scored
-    ]
-    return TestScores(len(rows), len(pairs), options.beam_size, scores)
+        for some in rows_by_direction(rows[part.start : part.stop], directions).values():
+            translations = Translator(backend).translate(
+                [pairs[row][0] for row in some], options, total=len(some), warn=False
+            )
+            translated.update(zip(some, (translation.text for translation in translations), strict=True))
+    scored: list[dict[str, Any]] = []
+    for direction, some in rows_by_direction(sorted(translated), directions).items():
+        hypotheses = [translated[row] for row in some]
+        references = [[pairs[row][1] for row in some]]
+        tokenize = tokenizer_of(config, direction.tgt)
+        found = metrics.score(hypotheses, references, metrics=("bleu", "chrf"), confidence=True, tokenize=tokenize)
+        scores = [
+            {"name": score.name, "score": score.value, "confidence": score.confidence, "signature": score.signature}
+            for score in found
+        ]
+        others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
+        about = {"src": direction.src, "tgt": direction.tgt, "pairs": len(some)}
+        scored.append({**about, "scores": scores, "other_language": others})
+    if len(set(directions)) == 1:
+        return TestScores(len(translated), len(pairs), options.beam_size, scored[0]["scores"])
+    means = [mean_score(of_metric) for of_metric in zip(*(each["scores"] for each in scored), strict=True)]
+    return TestScores(len(translated), len(pairs), options.beam_size, means, scored)
+
+
+def mean_score(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of a score over several directions.
+
+    Its interval is that of the mean of independent test sets. Its signature is that of all, if they have the same.
+
+    Args:
+        scores: The score of each direction, see `TestScores.scores`.
+    """
+    number = len(scores)
+    signatures = {score["signature"] for score in scores}
+    confidences = [score["confidence"] for score in scores if score["confidence"] is not None]
+    confidence = None
+    if len(confidences) == number:
+        means, halves = zip(*confidences, strict=True)
+        confidence = (sum(means) / number, math.sqrt(sum(half * half for half in halves)) / number)
+    return {
+        "name": scores[0]["name"],
+        "score": sum(score["score"] for score in scores) / number,
+        "confidence": confidence,
+        "signature": signatures.pop() if len(signatures) == 1 else "",
+    }
 
 
 def _negative_log_likelihood(
-    backend: PyTorchBackend, pairs: list[Pair], batch_loss: BatchLoss, batch_tokens: int
+    backend: PyTorchBackend, pairs: Sequence[Pair], batch_loss: BatchLoss, batch_tokens: int
 ) -> tuple[float, int]:
     """Return the negative log-likelihood of the targets in nats, and their number of tokens, `</s>` included."""
     src = backend.tokenizer.encode_src([source for source, _ in pairs])

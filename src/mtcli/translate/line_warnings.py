@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Sequence
 
+from mtcli.errors import UsageError
 from mtcli.text.numbers import check_numbers
 from mtcli.text.repetitions import added_repetition
-from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.windows import MAX_LINE_TOKENS, Window
 
@@ -103,6 +104,34 @@ def is_unseen(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> bool:
     spelled = bytes(tokenizer.src_byte_of[token] for token in ids if token in tokenizer.src_byte_of)
     num_unseen = sum(map(str.isalpha, spelled.decode(errors="ignore")))
     return 2 * num_unseen > num_letters
+
+
+def check_tags(lines: Sequence[str], first: int, tokenizer: Tokenizer, to: str) -> None:
+    """Check that lines have a target language which the model knows.
+
+    An imported model may be used without one, see `warn_about_missing_tags`.
+
+    Args:
+        lines: The lines.
+        first: The number of the first one, from 0.
+        tokenizer: The model's.
+        to: The language of lines without a tag; empty: they have none.
+
+    Raises:
+        UsageError: A line begins with a tag that the model does not have, or has none although the model needs one.
+    """
+    if not tokenizer.tags:
+        return
+    choices = ", ".join(sorted(tokenizer.tags)[:MAX_TAGS_NAMED])
+    for number, line in enumerate(lines, first + 1):
+        tag = LANGUAGE_TAG.match(line)
+        if tag is not None and tag[1] not in tokenizer.tags:
+            raise UsageError(f"line {number}: the model has no target language {tag[0]}; choose from {choices}")
+        if tag is None and not to and line.strip() and not tokenizer.sentencepiece:
+            raise UsageError(
+                f"line {number}: no target language, and this model has several ({choices}): give one with --to, or "
+                f"begin the line with its tag, such as >>{min(tokenizer.tags)}<<"
+            )
 
 
 def warn_about_missing_tags(window: Window, tokenizer: Tokenizer) -> None:

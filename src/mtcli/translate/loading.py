@@ -107,6 +107,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBac
     together.usual_src = min(other.usual_src for other, _, _ in loaded)
     together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
     together.bleu_tokenizer = backend.bleu_tokenizer
+    together.directions = backend.directions
     return together, defaults, languages
 
 

@@ -24,7 +24,7 @@ from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.pytorch import BATCH_TOKENS, PyTorchBackend
-from mtcli.translate.line_warnings import warn_about_missing_tags
+from mtcli.translate.line_warnings import check_tags, warn_about_missing_tags
 from mtcli.translate.translation import Candidate, sorted_by_score
 from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW, Window, tagged
 
@@ -134,6 +134,7 @@ def log_probs_of(
 def _src_window(tokenizer: Tokenizer, window: Sequence[Pair], first: int, to: str) -> Window:
     """Encode the sources of one window, with the tag of the target language if `to` names it."""
     sources = [src for src, _ in window]
+    check_tags(sources, first, tokenizer, to)
     src_window = Window(first, sources, tokenizer.encode_src(sources))
     if to:
         return tagged(src_window, tokenizer, to)

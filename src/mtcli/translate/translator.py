@@ -21,7 +21,7 @@ from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.backends.backend import ROW_OVERHEAD, Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.confidence import Confidence
-from mtcli.translate.line_warnings import warn_about_lines, warn_about_missing_tags, warn_about_repetitions
+from mtcli.translate.line_warnings import check_tags, warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
     MAX_LINE_TOKENS,
@@ -189,6 +189,7 @@ class Translator:
     def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
         """Encode the lines of one window, and divide those with tokens into batches."""
         options = search.options
+        check_tags(lines, first, self.tokenizer, options.to)
         window = Window(first, lines, self.tokenizer.encode_src(lines))
         if warn:
             warn_about_lines(window, self.tokenizer, self.usual_src)

@@ -2,18 +2,18 @@
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import Config
+from mtcli.config.schema import Config, DataConfig
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
 from mtcli.corpus.cache.parent import Parent, TakenOver, child_tokenizer
-from mtcli.corpus.cache.training_sources import count_tagged, is_synthetic
-from mtcli.corpus.held_out import FEWEST_PAIRS, HeldOut, choose_held_out, write_split
+from mtcli.corpus.cache.training_sources import by_temperature, count_tagged, is_synthetic
+from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out, write_split
 from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
@@ -23,6 +23,7 @@ from mtcli.runtime.files import replace_file
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.terms.annotation import TermAnnotator
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.placeholders import with_tokens
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -30,7 +31,7 @@ from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 
 log = logging.getLogger(__name__)
 
-Splits = dict[str, list[Pair]]
+Splits = dict[str, ByDirection]
 """The pairs of `valid` and `test`."""
 
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
@@ -42,6 +43,10 @@ TERMS_FILE = "data/terms.json"
 
 SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
 """The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
+
+REVERSE_HELD_OUT = "with a held-out source in the other direction"
+"""The reason for which a pair of a model of both directions is skipped if its source is held out in its direction, and
+its target is not held out in the other one."""
 
 
 def build_data(
@@ -99,19 +104,24 @@ def build_data(
         files.append(TERMS_FILE)
     counts = Counts()
     cache = run / "data" / "train.arrow"
-    sample = SpreadSample()
-    pairs = _sampled(training.read("encoding", counts, splits), sample)
-    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts)
+    samples = {direction: SpreadSample() for direction in corpora.directions}
+    pairs = _sampled(
+        training.read("encoding", counts, splits), [samples[direction] for direction in corpora.directions]
+    )
+    tags = _tags(corpora, tokenizer)
+    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
     _log_counts(corpora.name, counts)
     weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
     _check_rows(corpora.name, weights, counts)
-    _warn_of_missing_tags(corpora.name, cache, rows.total(), tokenizer)
+    _check_each_direction(corpora, weights)
+    if None in tags and parent is None:
+        _refuse_missing_tags(corpora.name, cache, rows.total(), tokenizer)
     if parent is not None:
-        _warn_of_unknown_text(corpora.name, sample, tokenizer)
+        _warn_of_unknown_text(corpora.name, list(samples.values()), tokenizer)
     if not corpora.demo:
-        _warn_of_swapped_sides(corpora, sample)
+        _warn_of_swapped_sides(corpora, samples)
     for name, held_out in splits.items():
-        write_split(run, name, held_out, data.src, data.tgt)
+        write_split(run, name, held_out)
 
     info = {
         "inputs": inputs,
@@ -123,7 +133,7 @@ def build_data(
         "counts": {
             "read": counts.read + given_counts.read,
             "train": rows.total(),
-            **{name: len(held_out) for name, held_out in splits.items()},
+            **{name: sum(map(len, held_out.values())) for name, held_out in splits.items()},
             "skipped": dict(Counter(counts.skipped) + Counter(given_counts.skipped)),
         },
         "files": {name: fingerprint(run / name) for name in files},
@@ -135,28 +145,66 @@ def build_data(
 def _sources(corpora: "_Corpora", cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
     """Return how many pairs of each training corpus are tagged, and whether it is synthetic, for `info.json`."""
     tag = tokenizer.back_translation_tag
-    tagged = count_tagged(cache, rows, [] if tag is None else [tag])
+    tagged = count_tagged(cache, rows, [] if tag is None else [tag], behind=tokenizer.tags.values())
     origins = zip(tagged, corpora.synthetic, strict=True)
     return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
 
 
 class _Corpora:
-    """The training corpora, which can be read several times."""
+    """The training corpora, which can be read several times. A corpus of both directions counts as two."""
 
     def __init__(self, config: Config):
         self.data = config.data
-        self.demo = None if config.data.train else demo.load()
-        self.sources = [parse_source(spec) for spec in config.data.train]
+        self.demo = demo.load() if config.data.is_demo else None
+        self.directed = config.data.directed
+        self.sources = [parse_source(corpus.train) for corpus in self.directed]
         self.weights = [source.weight for source in self.sources] or [1.0]
-        self.synthetic = [is_synthetic(source.path, self.data.src, self.data.tgt) for source in self.sources] or [False]
+        self.directions = [corpus.direction for corpus in self.directed] or [Direction(self.data.src, self.data.tgt)]
+        """The direction of each corpus."""
+        self.synthetic = [
+            is_synthetic(source.path, *corpus.languages)
+            for source, corpus in zip(self.sources, self.directed, strict=True)
+        ] or [False]
         """For each corpus, True if `mtcli augment` wrote it."""
-        only_synthetic = all(self.synthetic)
-        self.can_hold_out = [only_synthetic or not synthetic for synthetic in self.synthetic]
+        for corpus, synthetic in zip(self.directed, self.synthetic, strict=False):
+            if corpus.is_reversed and synthetic:
+                raise UsageError(
+                    f"{corpus.train}: `mtcli augment` made these pairs, which are for one direction only; omit "
+                    "--both-directions, and name the corpora of the other direction too"
+                )
+        first = {frozenset(direction): direction for direction in reversed(self.directions)}
+        self.pair_of = [first[frozenset(direction)] for direction in self.directions]
+        """The two languages of each corpus, in the order of the first corpus that has them."""
+        only_synthetic = {
+            pair: all(self.synthetic[index] for index in self.corpora_of(pair)) for pair in set(self.pair_of)
+        }
+        self.can_hold_out = [
+            only_synthetic[pair] or not synthetic for pair, synthetic in zip(self.pair_of, self.synthetic, strict=True)
+        ]
         """For each corpus, True if validation and test pairs may be taken from it."""
-        self.name = ", ".join(config.data.train) or "the built-in demo"
+        self.name = ", ".join(config.data.specs) or "the built-in demo"
 
-    def read(self, description: str, counts: Counts) -> Iterator[NumberedPair]:
-        """Read the pairs of all corpora in turn, with a progress bar, or those of the built-in demo."""
+    def names_of(self, direction: Direction) -> str:
+        """Return the names of the corpora of a direction."""
+        specs = [corpus.train for corpus in self.directed if corpus.direction == direction]
+        return ", ".join(dict.fromkeys(specs)) or self.name
+
+    def corpora_of(self, pair: Direction) -> list[int]:
+        """Return the numbers of the corpora of a pair of languages, in both directions."""
+        return [index for index, own in enumerate(self.pair_of) if own == pair]
+
+    def pairs_of_languages(self) -> list[Direction]:
+        """Return the pairs of languages, each once."""
+        return list(dict.fromkeys(self.pair_of))
+
+    def read(self, description: str, counts: Counts, numbers: Collection[int] | None = None) -> Iterator[NumberedPair]:
+        """Read the pairs of the corpora in turn, with a progress bar, or those of the built-in demo.
+
+        Args:
+            description: The name of the bar.
+            counts: Updated with the pairs.
+            numbers: The numbers of the corpora to read; None: all.
+        """
         if self.demo:
             for pair in self.demo.train:
                 counts.read += 1
@@ -164,28 +212,37 @@ class _Corpora:
                 yield 0, pair
             return
         with Progress(description, unit="pairs") as progress:
-            for index, source in enumerate(self.sources):
-                for pair in self.read_from(source.path, counts, progress):
-                    yield index, pair
+            for index, (source, corpus) in enumerate(zip(self.sources, self.directed, strict=True)):
+                if numbers is not None and index not in numbers:
+                    continue
+                for pair in self.read_from(source.path, corpus.languages, counts, progress):
+                    yield index, pair[::-1] if corpus.is_reversed else pair
 
-    def read_from(self, spec: str, counts: Counts, progress: Progress) -> Iterator[Pair]:
+    def read_from(self, spec: str, languages: Direction, counts: Counts, progress: Progress) -> Iterator[Pair]:
         """Read the pairs of any corpus with the options of the configuration."""
         data = self.data
-        return read_pairs(
-            spec, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts, progress=progress
-        )
+        return read_pairs(spec, *languages, swap=data.swap, replace=data.replace, counts=counts, progress=progress)
 
 
 class _TrainingPairs:
-    """The pairs of the training corpora that are not held out."""
+    """The pairs of the training corpora that are not held out.
 
-    def __init__(self, corpora: _Corpora, held_out: HeldOut):
+    Args:
+        corpora: The corpora.
+        held_out: What is held out of each pair of languages.
+    """
+
+    def __init__(self, corpora: _Corpora, held_out: Mapping[Direction, HeldOut]):
         self.corpora = corpora
         self.held_out = held_out
         self.placeholders = corpora.data.placeholders
 
     def read(
-        self, description: str, counts: Counts, splits: Splits | None = None
+        self,
+        description: str,
+        counts: Counts,
+        splits: Splits | None = None,
+        numbers: Collection[int] | None = None,
     ) -> Generator[NumberedPair, None, None]:
         """Read the training pairs, with a progress bar.
 
@@ -193,18 +250,27 @@ class _TrainingPairs:
             description: The name of the bar.
             counts: Updated with all pairs of the corpora.
             splits: Receives the pairs that are held out.
+            numbers: The numbers of the corpora to read; None: all.
         """
-        for index, pair in self.corpora.read(description, counts):
-            can_hold_out = self.corpora.can_hold_out[index]
-            source = pair[0] if can_hold_out else pair[0].removeprefix(BACK_TRANSLATION_TAG)
-            split = self.held_out.split_of(source)
-            if split == "train":
+        corpora = self.corpora
+        for index, pair in corpora.read(description, counts, numbers):
+            can_hold_out = corpora.can_hold_out[index]
+            held_out = self.held_out[corpora.pair_of[index]]
+            is_reverse = corpora.directions[index] != corpora.pair_of[index]
+            source = pair[1] if is_reverse else pair[0]
+            if not can_hold_out:
+                source = source.removeprefix(BACK_TRANSLATION_TAG)
+            split = held_out.split_of(source)
+            if split == "train" and is_reverse and held_out.has_target(pair[0].removeprefix(BACK_TRANSLATION_TAG)):
+                counts.used -= 1
+                counts.skip(REVERSE_HELD_OUT)
+            elif split == "train":
                 yield index, _with_placeholders(pair) if self.placeholders else pair
             elif not can_hold_out:
                 counts.used -= 1
                 counts.skip(SYNTHETIC_HELD_OUT)
             elif splits is not None:
-                splits[split].append(pair)
+                splits[split].setdefault(corpora.directions[index], []).append(pair)
 
     def check_not_empty(self) -> None:
         """Raise a DataError if there is no training pair."""
@@ -215,10 +281,10 @@ class _TrainingPairs:
             raise DataError(f"{self.corpora.name}: no pair to train on ({_in_words(counts)}); give more pairs")
 
 
-def _sampled(pairs: Iterator[NumberedPair], sample: SpreadSample) -> Iterator[NumberedPair]:
-    """Yield all pairs, and add them to a sample."""
+def _sampled(pairs: Iterator[NumberedPair], samples: Sequence[SpreadSample]) -> Iterator[NumberedPair]:
+    """Yield all pairs, and add them to the sample of their corpus."""
     for index, pair in pairs:
-        sample.add(pair)
+        samples[index].add(pair)
         yield index, pair
 
 
@@ -232,72 +298,150 @@ def _with_placeholders(pair: Pair) -> Pair:
 
 def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Counts]:
     """Return the splits that have their own corpus, and the counts of reading them. The other splits are empty."""
-    splits: Splits = {}
+    splits: Splits = {"valid": {}, "test": {}}
     total = Counts()
-    for name, spec in (("valid", config.data.valid), ("test", config.data.test)):
-        if spec is not None:
+    for name, split in splits.items():
+        if corpora.demo and getattr(config.data, name) is None:
+            pairs = list(corpora.demo.valid if name == "valid" else corpora.demo.test)
+            split[corpora.directions[0]] = pairs
+            total.read += len(pairs)
+        for spec, languages in config.data.given_splits(name):
             counts = Counts()
             with Progress("reading", unit="pairs") as progress:
-                splits[name] = list(corpora.read_from(spec, counts, progress))
+                pairs = list(corpora.read_from(spec, languages, counts, progress))
+            for direction, oriented in ((languages, pairs), (languages.reversed(), [pair[::-1] for pair in pairs])):
+                if direction in config.data.directions:
+                    split.setdefault(direction, []).extend(oriented)
             _log_counts(f"{spec} ({name})", counts)
             total.read += counts.read
             for reason, number in counts.skipped.items():
                 total.skip(reason, number)
-        elif corpora.demo:
-            splits[name] = list(corpora.demo.valid if name == "valid" else corpora.demo.test)
-            total.read += len(splits[name])
-        else:
-            splits[name] = []
     return splits, total
 
 
-def _hold_out(config: Config, corpora: _Corpora) -> HeldOut:
-    """Choose the pairs of the splits that have no corpus of their own; warn if none can be held out.
+def _hold_out(config: Config, corpora: _Corpora) -> dict[Direction, HeldOut]:
+    """Choose the pairs of the splits that have no corpus of their own, for each pair of languages.
 
     Synthetic pairs are chosen only if there are no others: a score on them says little about text that people write,
     and a run has the same test set with and without them.
     """
+    return {pair: _hold_out_of(pair, config, corpora) for pair in corpora.pairs_of_languages()}
+
+
+def _hold_out_of(pair_of_languages: Direction, config: Config, corpora: _Corpora) -> HeldOut:
+    """Choose the held-out pairs of a pair of languages; warn if none can be held out."""
     data = config.data
-    if corpora.demo or (data.valid is not None and data.test is not None):
+    has_own = {
+        name: any({*languages} == {*pair_of_languages} for _, languages in data.given_splits(name))
+        for name in ("valid", "test")
+    }
+    if corpora.demo or all(has_own.values()):
         return HeldOut(data.split_seed)
-    numbered = corpora.read("choosing held-out pairs", Counts())
+    numbers = [index for index in corpora.corpora_of(pair_of_languages) if corpora.can_hold_out[index]]
+    # A corpus that is trained in both directions is read once, in the first one.
+    numbers = [index for index in numbers if not corpora.directed[index].is_reversed]
+
+    def read() -> Iterator[Pair]:
+        for index, pair in corpora.read("choosing held-out pairs", Counts(), numbers):
+            yield pair if corpora.directions[index] == pair_of_languages else pair[::-1]
+
     held_out = choose_held_out(
-        (pair for index, pair in numbered if corpora.can_hold_out[index]),
-        valid=None if data.valid is None else 0,
-        test=None if data.test is None else 0,
+        read(),
+        valid=0 if has_own["valid"] else None,
+        test=0 if has_own["test"] else None,
         seed=data.split_seed,
     )
     missing = []
-    if data.valid is None and held_out.n_valid == 0:
+    if not has_own["valid"] and held_out.n_valid == 0:
         missing.append("--valid")
-    if data.test is None and held_out.n_test == 0:
+    if not has_own["test"] and held_out.n_test == 0:
         missing.append("--test")
     if missing and held_out.n_pairs:
         few = held_out.n_pairs < FEWEST_PAIRS
         reason = f"fewer than {FEWEST_PAIRS} pairs" if few else "every source repeats too often"
-        log.warning("%s: none are held out; give %s, or the model cannot be scored", reason, " and ".join(missing))
-    return held_out
+        of_languages = f" of {pair_of_languages}" if len(corpora.pairs_of_languages()) > 1 else ""
+        message = "%s%s: none are held out; give %s, or the model cannot be scored"
+        log.warning(message, reason, of_languages, " and ".join(missing))
+    is_two_way = pair_of_languages.reversed() in corpora.directions
+    return held_out.with_targets(read()) if is_two_way else held_out
 
 
 def _train_tokenizer(config: Config, training: _TrainingPairs, parent: Parent | None) -> Tokenizer:
     log.info("training the tokenizer")
 
     data = config.data
+    settings = config.tokenizer
+    corpora = training.corpora
+    numbers: list[int] | None = None
+    if settings.joint and corpora.directed:  # both directions have the same text
+        numbers = [index for index, corpus in enumerate(corpora.directed) if not corpus.is_reversed]
 
-    def read() -> Iterator[Pair]:
-        pairs = (pair for _, pair in training.read("reading for the tokenizer", Counts()))
-        return with_capitals(pairs, (data.src, data.tgt)) if data.variants == "on" else pairs
+    def read() -> Iterator[NumberedPair]:
+        numbered = training.read("reading for the tokenizer", Counts(), numbers=numbers)
+        sampled = by_weight(numbered, _sampling_weights(training))
+        return with_capitals(sampled, corpora.directions) if data.variants == "on" else sampled
 
     if parent is not None and parent.choice(config) != "new":
-        return child_tokenizer(parent, config, read)
-    settings = config.tokenizer
+        return child_tokenizer(parent, config, lambda: ((corpora.directions[number], pair) for number, pair in read()))
     return train_tokenizer(
-        read(),
+        (pair for _, pair in read()),
         kind=settings.type,
         vocab_size=settings.vocab_size,
         joint=settings.joint,
         placeholders=data.placeholders,
+        target_languages=tagged_languages(data),
     )
+
+
+def _sampling_weights(training: _TrainingPairs) -> list[float]:
+    """Return how often the text of each corpus is read to learn a vocabulary: as often as epochs draw its pairs.
+
+    The weights that the user gave do not count.
+    """
+    corpora = training.corpora
+    if len(set(corpora.directions)) == 1:
+        return [1.0] * len(corpora.directions)
+    counts = Counter(index for index, _ in training.read("counting", Counts()))
+    sizes = [(counts[index], 1.0) for index in range(len(corpora.directions))]
+    return [weight for _, weight in by_temperature(sizes, corpora.directions, corpora.data.temperature)]
+
+
+def by_weight(pairs: Iterable[NumberedPair], weights: Sequence[float]) -> Iterator[NumberedPair]:
+    """Repeat or omit pairs evenly, so that each comes as often as the weight of its corpus on average."""
+    due = [0.0] * len(weights)
+    for index, pair in pairs:
+        due[index] += weights[index]
+        while due[index] >= 1:
+            due[index] -= 1
+            yield index, pair
+
+
+def tagged_languages(data: DataConfig) -> tuple[str, ...]:
+    """Return the languages for which a new vocabulary has tags: the target languages, if they are several."""
+    languages = data.target_languages
+    return languages if len(languages) > 1 else ()
+
+
+def _tags(corpora: _Corpora, tokenizer: Tokenizer) -> list[int | None]:
+    """Return the tag of each corpus, None for a language without one; empty if the vocabulary has no tags.
+
+    Raises:
+        UsageError: There are several target languages, and one has no tag.
+    """
+    targets = [direction.tgt for direction in corpora.directions]
+    has_several = len(set(targets)) > 1
+    if not tokenizer.tags and not has_several:
+        return []
+    tags: list[int | None] = []
+    for target in targets:
+        tags.append(tokenizer.tag_of(target) if tokenizer.has_tag(target) else None)
+        if has_several and tags[-1] is None:
+            choices = f"only for {', '.join(sorted(tokenizer.tags))}" if tokenizer.tags else "for none"
+            raise UsageError(
+                f"{target}: the vocabulary has no tag for this target language, {choices}; let training learn a new "
+                "vocabulary, or name one with these tags"
+            )
+    return tags
 
 
 def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer) -> TermAnnotator | None:
@@ -308,6 +452,8 @@ def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer)
     """
     if not config.data.terms:
         return None
+    if len(set(training.corpora.directions)) > 1:
+        raise UsageError("data.terms: for one direction; a model of several directions cannot learn terms yet")
     if not tokenizer.joint or tokenizer.sentencepiece:
         raise UsageError("data.terms: needs one vocabulary for both sides (tokenizer.joint), trained by mtcli")
     log.info("looking for terms in the pairs")
@@ -329,19 +475,31 @@ def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> 
         raise UsageError(f"{name}: an epoch has less than one pair by these weights; give larger ones")
 
 
-def _warn_of_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokenizer) -> None:
-    """Warn if sources lack the tag by which a multilingual model knows the target language."""
-    if not tokenizer.tags:
-        return
+def _check_each_direction(corpora: _Corpora, weights: Sequence[tuple[int, float]]) -> None:
+    """Check that each direction has a pair to train on.
+
+    Raises:
+        DataError: One has none.
+    """
+    for direction in dict.fromkeys(corpora.directions):
+        if not any(weights[index][0] for index, own in enumerate(corpora.directions) if own == direction):
+            problem = f"no pair of {direction} to train on"
+            raise DataError(f"{corpora.names_of(direction)}: {problem}; give more pairs, or omit this corpus")
+
+
+def _refuse_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokenizer) -> None:
+    """Check that all sources begin with the tag by which a multilingual model knows the target language.
+
+    Raises:
+        DataError: Some do not.
+    """
     (tagged,) = count_tagged(cache, [pairs], tokenizer.tags.values())
     if tagged < pairs:
-        log.warning(
-            "%s: no target language in %s of %s, and the model has several; begin each source with the tag of one, "
-            "such as >>%s<<",
-            name,
-            f"{pairs - tagged:,}",
-            counted(pairs, "source"),
-            min(tokenizer.tags),
+        missing = f"no target language in {pairs - tagged:,} of {counted(pairs, 'source')}"
+        raise DataError(
+            f"{name}: {missing}, and the model has several; "
+            f"give one of {', '.join(sorted(tokenizer.tags))} with --tgt, or begin each source with the tag of one, "
+            f"such as >>{min(tokenizer.tags)}<<"
         )
 
 
@@ -349,9 +507,9 @@ MAX_UNKNOWN = 0.01
 """Share of targets with unknown characters from which on a warning says so."""
 
 
-def _warn_of_unknown_text(name: str, sample: SpreadSample, tokenizer: Tokenizer) -> None:
+def _warn_of_unknown_text(name: str, samples: Sequence[SpreadSample], tokenizer: Tokenizer) -> None:
     """Warn if the vocabulary of an imported parent lacks characters of a child's targets."""
-    targets = [tgt for _, tgt in sample.pairs]
+    targets = [tgt for sample in samples for _, tgt in sample.pairs]
     unknown = sum(tokenizer.unknown in row for row in tokenizer.encode_tgt(targets))
     if unknown > MAX_UNKNOWN * len(targets):
         log.warning(
@@ -362,15 +520,16 @@ def _warn_of_unknown_text(name: str, sample: SpreadSample, tokenizer: Tokenizer)
         )
 
 
-def _warn_of_swapped_sides(corpora: _Corpora, sample: SpreadSample) -> None:
+def _warn_of_swapped_sides(corpora: _Corpora, samples: Mapping[Direction, SpreadSample]) -> None:
     """Warn if the sources are in the target language and the targets in the source language."""
     data = corpora.data
-    languages = LanguageCheck(data.src, data.tgt, swap=data.swap)
-    for pair in sample.pairs:
-        languages.is_swapped(*pair)
-    notice = languages.swapped_notice("sampled pair")
-    if notice:
-        log.warning("%s: %s", corpora.name, notice)
+    for direction, sample in samples.items():
+        languages = LanguageCheck(*direction, swap=data.swap)
+        for pair in sample.pairs:
+            languages.is_swapped(*pair)
+        notice = languages.swapped_notice("sampled pair")
+        if notice:
+            log.warning("%s: %s", corpora.names_of(direction), notice)
 
 
 def _in_words(counts: Counts) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,7 @@ def encode_pairs(
     *,
     max_length: int,
     counts: Counts,
+    tags: Sequence[int | None] = (),
 ) -> Counter[int]:
     """Encode pairs into a cache, in order. Pairs with a side over `max_length` tokens are skipped and counted.
 
@@ -190,6 +191,8 @@ def encode_pairs(
         path: The Arrow file to write. It appears under its name only when it is complete.
         max_length: Limit of each side in tokens, without `</s>`.
         counts: Each pair that is too long moves from `used` to `skipped`.
+        tags: For each corpus, the token of its target language, which is put before sources that begin with no tag;
+            None: none is put there. Empty: no corpus has one.
 
     Returns:
         The number of rows written for each corpus.
@@ -202,8 +205,11 @@ def encode_pairs(
     def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
         src = tokenizer.encode_src([pair[0] for _, pair in chunk])
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
+        if tags:
+            src = [_tagged(ids, tags[corpus], known_tags) for ids, (corpus, _) in zip(src, chunk, strict=True)]
         return chunk, src, tgt
 
+    known_tags = frozenset(tokenizer.tags.values())
     schema = _schema()
     rows: Counter[int] = Counter()
     with new_file(path) as file, pa.ipc.new_file(file, schema) as writer:
@@ -218,6 +224,13 @@ def encode_pairs(
             columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     return rows
+
+
+def _tagged(ids: list[int], tag: int | None, known: Collection[int]) -> list[int]:
+    """Return the ids of a source with the token of its target language, unless it begins with one."""
+    if tag is None or (ids and ids[0] in known):
+        return ids
+    return [tag, *ids]
 
 
 def _list_array(rows: Sequence[Sequence[int]]) -> Any:

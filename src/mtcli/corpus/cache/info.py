@@ -17,6 +17,7 @@ from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
 from mtcli.runtime.files import open_regular, read_regular, replace_file
+from mtcli.text.languages import Direction
 
 Json = dict[str, Any]
 Weight = Annotated[float, Within(limits.WEIGHT)]
@@ -184,11 +185,11 @@ def check_unchanged(config: Config, known: Json) -> None:
             )
 
 
-def input_specs(config: Config) -> list[str]:
-    """Return the names of all corpora, without weights."""
+def input_specs(config: Config) -> list[tuple[str, Direction]]:
+    """Return the names of all corpora, without weights, and their languages."""
     data = config.data
-    held_out = [spec for spec in (data.valid, data.test) if spec is not None]
-    return [parse_source(spec).path for spec in data.train] + held_out
+    training = [(parse_source(corpus.train).path, corpus.languages) for corpus in data.directed]
+    return list(dict.fromkeys([*training, *data.given_splits("valid"), *data.given_splits("test")]))
 
 
 def input_files(config: Config) -> list[Path]:
@@ -197,5 +198,4 @@ def input_files(config: Config) -> list[Path]:
     Raises:
         DataError: A file is missing.
     """
-    data = config.data
-    return [path for spec in input_specs(config) for path in source_files(spec, data.src, data.tgt)]
+    return [path for spec, languages in input_specs(config) for path in source_files(spec, *languages)]

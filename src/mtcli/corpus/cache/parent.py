@@ -4,13 +4,13 @@ A model of the same languages is fine-tuned, with its tokenizer. A model of othe
 that has a tokenizer of its own, which `tokenizer.transfer` chooses.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtcli.config.schema import Config, Transfer
 from mtcli.errors import UsageError
-from mtcli.text.languages import are_different
+from mtcli.text.languages import Direction, are_different, same
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.learning import extend
 from mtcli.text.tokenizer.matching import Matched, Origin, match
@@ -27,12 +27,21 @@ class Parent:
     src: str
     """Language code of its source."""
     tgt: str
+    directions: tuple[Direction, ...] = ()
+    """Its directions, if it was trained on several."""
 
     def has_child(self, config: Config) -> bool:
         """Return True if this training makes a child of the model, False if it fine-tunes the model."""
-        data = config.data
-        is_of_other_languages = are_different(self.src, data.src) or not self._translates_into(data.tgt)
+        is_of_other_languages = not all(map(self._translates, config.data.directions))
         return is_of_other_languages or config.tokenizer.transfer in ("extend", "new")
+
+    def _translates(self, direction: Direction) -> bool:
+        """Return True if the model translates in a direction."""
+        if self.directions:
+            return any(same(src, direction.src) and same(tgt, direction.tgt) for src, tgt in self.directions)
+        targets = (self.tgt, *self.tokenizer.tags)
+        has_target = any(not are_different(own, direction.tgt) for own in targets)
+        return has_target and not are_different(self.src, direction.src)
 
     def choice(self, config: Config) -> Transfer:
         """Return how a child gets its tokenizer; never `auto`.
@@ -64,15 +73,14 @@ class Parent:
             )
         return chosen
 
-    def _translates_into(self, language: str) -> bool:
-        """Return True if a language is the target, or one of those that a multilingual model has tags for."""
-        return any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
-
     def side_of(self, language: str) -> int | None:
         """Return the side that has a language: 0 for the source, 1 for the target, None if neither has it."""
+        if self.directions:
+            return next((side for side in (0, 1) if any(same(own[side], language) for own in self.directions)), None)
         if not are_different(self.src, language):
             return 0
-        return 1 if self._translates_into(language) else None
+        has_target = any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
+        return 1 if has_target else None
 
     def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
         """Return the side that each side of a child resembles: that of its language, otherwise the same side.
@@ -125,28 +133,39 @@ class TakenOver:
         return cls(**{**content, **counts})
 
 
-def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[Pair]]) -> Tokenizer:
+def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[tuple[Direction, Pair]]]) -> Tokenizer:
     """Return the parent's vocabularies for the sides of a child, if it has no new ones.
 
-    With `tokenizer.transfer = extend`, they are extended by the tokens of the languages that the parent does not have.
+    With `tokenizer.transfer = extend`, they are extended by the tokens of the languages that the parent does not have,
+    and by the tags of target languages, if the parent has tags or the child several target languages.
 
     Args:
         parent: The parent.
         config: The configuration of the child.
-        read: Reads its training pairs.
+        read: Reads its training pairs with their direction.
     """
     old = parent.tokenizer
-    languages = (config.data.src, config.data.tgt)
-    new = [number for number in (0, 1) if parent.side_of(languages[number]) is None]
-    sides = [old.sides[number] for number in parent.matching_sides(*languages)]
-    if parent.choice(config) == "keep" or not new:
+    data = config.data
+    languages = [list(dict.fromkeys(direction[number] for direction in data.directions)) for number in (0, 1)]
+    new = [[code for code in codes if parent.side_of(code) is None] for codes in languages]
+    sides = [old.sides[number] for number in parent.matching_sides(data.src, data.tgt)]
+    tags: list[str] = []
+    if old.tags or len(languages[1]) > 1:
+        tags = [language for language in languages[1] if language not in sides[0].tags]
+    if parent.choice(config) == "keep" or not (any(new) or tags):
         return Tokenizer(*sides)
     size = config.tokenizer.vocab_size
+
+    def texts(number: int) -> Iterator[str]:
+        return (pair[number] for direction, pair in read() if direction[number] in new[number])
+
     if old.joint:
-        side = extend(sides[0], (pair[number] for pair in read() for number in new), size)
+        both = (pair[number] for direction, pair in read() for number in (0, 1) if direction[number] in new[number])
+        side = extend(sides[0], both, size, tags)
         return Tokenizer(side, side)
-    for number in new:
-        sides[number] = extend(sides[number], (pair[number] for pair in read()), size)
+    for number in (0, 1):
+        if new[number] or (tags and number == 0):
+            sides[number] = extend(sides[number], texts(number), size, tags if number == 0 else ())
     return Tokenizer(*sides)
 
 

@@ -11,9 +11,10 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mtcli.config import scores
 from mtcli.config.schema import Config
@@ -30,14 +31,15 @@ from mtcli.corpus.cache.info import (
 )
 from mtcli.corpus.cache.parent import Parent, TakenOver
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
-from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
-from mtcli.corpus.held_out import read_split
+from mtcli.corpus.cache.training_sources import TrainingSource, sampling_weights, training_sources
+from mtcli.corpus.held_out import ByDirection, read_directions
 from mtcli.corpus.overlap import count_trained_on, share_of
 from mtcli.corpus.readers.rows import check_dataset
 from mtcli.corpus.readers.sources import resolve
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.runtime.files import check_regular, read_regular, storage_errors
 from mtcli.terms.annotation import TermAnnotator
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -56,11 +58,12 @@ class Prepared:
     tokenizer: Tokenizer
     train: EncodedPairs
     weights: list[tuple[int, float]]
-    """(rows, weight) of each training corpus, in order."""
+    """(rows, weight) of each training corpus, in order, see `sampling_weights`."""
     sources: list[TrainingSource]
     """The training corpora in words and numbers."""
-    valid: list[Pair]
-    test: list[Pair]
+    valid_split: ByDirection
+    """The validation pairs of each direction."""
+    test_split: ByDirection
     counts: Json
     """Pairs read, and what they were used for or why they were skipped."""
     init: str | None
@@ -69,6 +72,33 @@ class Prepared:
     """Finds terms in the pairs; None: `data.terms` is off, or the pairs were annotated when they were prepared."""
     transfer: TakenOver | None = None
     """What was taken from a model of other languages; None: the run starts from none."""
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that are trained, each once."""
+        return tuple(dict.fromkeys(source.direction for source in self.sources))
+
+    @cached_property
+    def valid(self) -> list[Pair]:
+        """The validation pairs of all directions, as the model takes their sources: with a tag, if it has tags."""
+        return self._tagged(self.valid_split)
+
+    @cached_property
+    def test(self) -> list[Pair]:
+        """The test pairs of all directions, see `valid`."""
+        return self._tagged(self.test_split)
+
+    def directions_of(self, name: Literal["valid", "test"]) -> list[Direction]:
+        """Return the direction of each pair of `valid` or `test`."""
+        split = self.valid_split if name == "valid" else self.test_split
+        return [direction for direction, pairs in split.items() for _ in pairs]
+
+    def _tagged(self, split: ByDirection) -> list[Pair]:
+        return [
+            (self.tokenizer.with_tag(src, direction.tgt), tgt)
+            for direction, pairs in split.items()
+            for src, tgt in pairs
+        ]
 
     @property
     def fine_tunes(self) -> bool:
@@ -95,11 +125,10 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
         input_files(config)
         if open_data_sets:
             given_tokenizer(config)
-            data = config.data
-            for spec in input_specs(config):
-                form, folders = resolve(spec, data.src, data.tgt)
+            for spec, languages in input_specs(config):
+                form, folders = resolve(spec, *languages)
                 if form == "dataset":
-                    check_dataset(spec, bool(folders), data.src, data.tgt)
+                    check_dataset(spec, bool(folders), *languages)
 
 
 def has_info(run: Path) -> bool:
@@ -295,10 +324,10 @@ def _open(run: Path, info: Json) -> Prepared:
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
         train=train,
-        weights=[(int(rows), float(weight)) for rows, weight in info["weights"]],
+        weights=sampling_weights(info),
         sources=training_sources(info),
-        valid=read_split(run, "valid", empty_ok=True),
-        test=read_split(run, "test", empty_ok=True),
+        valid_split=read_directions(run, "valid", empty_ok=True),
+        test_split=read_directions(run, "test", empty_ok=True),
         counts=info["counts"],
         init=info["init"],
         terms=_terms(run) if TERMS_FILE in info["files"] else None,
@@ -321,17 +350,20 @@ def _terms(run: Path) -> TermAnnotator:
 
 def _warn_of_useless_scores(config: Config, ready: Prepared) -> None:
     """Warn, before hours of training, about what would make the scores of this run meaningless."""
-    for name, spec, pairs in (("validation", config.data.valid, ready.valid), ("test", config.data.test, ready.test)):
-        if spec is None:
+    splits = (("validation", "valid", ready.valid), ("test", "test", ready.test))
+    for noun, name, pairs in splits:
+        specs = [spec for spec, _ in config.data.given_splits(name)]
+        if not specs:
             continue  # held out by source
         seen = count_trained_on(ready.train, ready.tokenizer, [src for src, _ in pairs])
         if seen:
-            share = share_of(seen, len(pairs), f"{name} source")
-            log.warning("%s: %s also in the training data: its scores will be too high", spec, share)
-    targets = [tgt for _, tgt in (*ready.valid, *ready.test)]
-    advice = scores.advice(targets, scores.tokenizer_of(config))
-    if advice:
-        log.warning("the targets are %s; give the language by --tgt, or --tokenize", advice)
+            share = share_of(seen, len(pairs), f"{noun} source")
+            log.warning("%s: %s also in the training data: its scores will be too high", ", ".join(specs), share)
+    for direction in ready.directions:
+        held_out = (*ready.valid_split.get(direction, ()), *ready.test_split.get(direction, ()))
+        advice = scores.advice((tgt for _, tgt in held_out), scores.tokenizer_of(config, direction.tgt))
+        if advice:
+            log.warning("the targets are %s; give the language by --tgt, or --tokenize", advice)
 
 
 @contextmanager

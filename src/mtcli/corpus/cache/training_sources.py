@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mtcli.config.schema import DataConfig
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.readers.sources import parse_source, resolve
+from mtcli.text.languages import Direction
 from mtcli.text.lines import read_lines
 
 SCORES = ("log_prob", "reverse_log_prob", "score")
@@ -27,6 +29,8 @@ class TrainingSource:
     """One training corpus of a run."""
 
     name: str
+    direction: Direction
+    """The direction that is trained on it."""
     pairs: int
     """Pairs that are trained on."""
     weight: float
@@ -62,13 +66,14 @@ def _names(form: str, line: str) -> Sequence[str]:
     return tuple(record) if isinstance(record, dict) else ()
 
 
-def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int]) -> list[int]:
+def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int], behind: Collection[int] = ()) -> list[int]:
     """Return the number of encoded pairs of each corpus whose source begins with one of some tokens.
 
     Args:
         path: The encoded pairs.
         rows: Pairs of each corpus, in order.
         tags: The tokens.
+        behind: Tokens that may be before them.
     """
     if not tags:
         return [0] * len(rows)
@@ -77,7 +82,11 @@ def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int]) -> list
     first = 0
     for ids, offsets in EncodedPairs(path).sources():
         nonempty = np.flatnonzero(np.diff(offsets))
-        tagged = first + nonempty[np.isin(ids[offsets[nonempty]], [*tags])]
+        places = offsets[nonempty]
+        if behind:
+            has_another = np.isin(ids[places], [*behind]) & (np.diff(offsets)[nonempty] > 1)
+            places = places + has_another
+        tagged = first + nonempty[np.isin(ids[places], [*tags])]
         found += np.bincount(np.searchsorted(ends, tagged, side="right"), minlength=len(rows))
         first += len(offsets) - 1
     return found.tolist()
@@ -85,11 +94,61 @@ def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int]) -> list
 
 def training_sources(info: dict[str, Any]) -> list[TrainingSource]:
     """Return the corpora that the `info.json` of a run describes."""
-    specs = info["settings"]["data"]["train"]
-    names = [parse_source(spec).path for spec in specs] or [DEMO]
-    weights = info["weights"]
-    drawn = sum(pairs * weight for pairs, weight in weights)
+    data = _data_of(info)
+    corpora = [(parse_source(corpus.train).path, corpus.direction) for corpus in data.directed]
+    if not corpora:
+        corpora = [(DEMO, Direction(data.src, data.tgt))]
+    weights = [(int(pairs), float(weight)) for pairs, weight in info["weights"]]
+    sampled = sampling_weights(info)
+    drawn = sum(pairs * weight for pairs, weight in sampled)
     return [
-        TrainingSource(name, int(pairs), float(weight), pairs * weight / drawn, one["tagged"], one["synthetic"])
-        for name, (pairs, weight), one in zip(names, weights, info["sources"], strict=False)
+        TrainingSource(name, direction, pairs, weight, pairs * own / drawn, one["tagged"], one["synthetic"])
+        for (name, direction), (pairs, weight), (_, own), one in zip(
+            corpora, weights, sampled, info["sources"], strict=False
+        )
     ]
+
+
+def sampling_weights(info: dict[str, Any]) -> list[tuple[int, float]]:
+    """Return (pairs, weight) of each training corpus in order, as epochs draw them.
+
+    The weights are those that the user gave. With several directions, they are multiplied so that the share of each
+    direction is proportional to n^(1/T), for n pairs and the temperature T (Arivazhagan et al. 2019), and that an epoch
+    has as many pairs as without a temperature.
+
+    Args:
+        info: The content of `info.json`.
+    """
+    data = _data_of(info)
+    weights = [(int(pairs), float(weight)) for pairs, weight in info["weights"]]
+    return by_temperature(weights, [corpus.direction for corpus in data.directed], data.temperature)
+
+
+def by_temperature(
+    weights: Sequence[tuple[int, float]], directions: Sequence[Direction], temperature: float
+) -> list[tuple[int, float]]:
+    """Return (pairs, weight) of each corpus, see `sampling_weights`.
+
+    Args:
+        weights: (pairs, weight) of each corpus, as the user gave them.
+        directions: The direction of each corpus; empty: all have one.
+        temperature: T.
+    """
+    if len(set(directions)) < 2 or temperature == 1:
+        return [*weights]
+    sizes: dict[Direction, float] = {}
+    for direction, (pairs, weight) in zip(directions, weights, strict=True):
+        sizes[direction] = sizes.get(direction, 0.0) + pairs * weight
+    total = sum(sizes.values())
+    flattened = {direction: (size / total) ** (1 / temperature) for direction, size in sizes.items() if size}
+    sum_of_all = sum(flattened.values())
+    factors = {direction: total * part / (sum_of_all * sizes[direction]) for direction, part in flattened.items()}
+    return [
+        (pairs, weight * factors.get(direction, 1.0))
+        for direction, (pairs, weight) in zip(directions, weights, strict=True)
+    ]
+
+
+def _data_of(info: dict[str, Any]) -> DataConfig:
+    """Return the settings of `data` that the data of a run was prepared with."""
+    return DataConfig.model_validate(info["settings"]["data"])

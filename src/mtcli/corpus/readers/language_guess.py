@@ -15,7 +15,7 @@ from mtcli.corpus.readers.sources import corpus_errors, file_form, resolve, two_
 from mtcli.corpus.readers.tables import first_row
 from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import UsageError
-from mtcli.text.languages import base, known, same
+from mtcli.text.languages import base, is_plausible, known, same
 from mtcli.text.lines import read_lines
 
 _NAME = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z]{2}|[A-Z][a-z]{3}))?"
@@ -61,16 +61,47 @@ def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> G
         DataError: There is nothing at one of `specs`.
         UsageError: The names do not give two languages, or different corpora have different languages.
     """
-    guesses = [guess for guess in (_guess(spec, src, tgt) for spec in specs) if guess]
-    if not guesses:
+    first, *others = guess_each(specs, src, tgt)
+    for other in others:
+        if not (same(other.src, first.src) and same(other.tgt, first.tgt)):
+            raise UsageError(f"{', '.join(specs)}: seem to be {_both(first, other)}; {_ask(src, tgt)}")
+    return first
+
+
+def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[GuessedLanguages]:
+    """Guess the languages of each corpus. If its own names do not say them, it has those of the first that do.
+
+    Args:
+        specs: See `guess_languages`.
+        src: The source language of all, if it was given.
+        tgt: The target language of all, if it was given.
+
+    Raises:
+        DataError: There is nothing at one of `specs`.
+        UsageError: No name gives two languages, some names give none while others give different languages, or two
+            corpora have the same languages in opposite order.
+    """
+    guesses = [_guess(spec, src, tgt) for spec in specs]
+    known_guesses = [guess for guess in guesses if guess]
+    if not known_guesses:
         names = ", ".join(specs)
         raise UsageError(f"{names}: no name of a file or column says which languages these are; {_ask(src, tgt)}")
-    first = guesses[0]
-    for other in guesses[1:]:
-        if not (same(other.src, first.src) and same(other.tgt, first.tgt)):
-            found = f"{first.src} → {first.tgt} ({first.where}) and {other.src} → {other.tgt} ({other.where})"
-            raise UsageError(f"{', '.join(specs)}: seem to be {found}; {_ask(src, tgt)}")
-    return first
+    first = known_guesses[0]
+    for guess in known_guesses:
+        if same(guess.src, first.tgt) and same(guess.tgt, first.src):
+            raise UsageError(f"{', '.join(specs)}: seem to be {_both(first, guess)}; {_ask(src, tgt)}")
+        is_other = not (same(guess.src, first.src) and same(guess.tgt, first.tgt))
+        if is_other and len(known_guesses) < len(specs):
+            unnamed = specs[guesses.index(None)]
+            raise UsageError(
+                f"{unnamed}: no name says which languages these are, and the others are {_both(first, guess)}; give "
+                "--src and --tgt once for each --train"
+            )
+    return [guess or first for guess in guesses]
+
+
+def _both(first: GuessedLanguages, other: GuessedLanguages) -> str:
+    return f"{first.src} → {first.tgt} ({first.where}) and {other.src} → {other.tgt} ({other.where})"
 
 
 def names_sides(spec: str) -> bool:
@@ -101,7 +132,7 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> GuessedLanguages | No
         UsageError: They give two, but not which one is the source.
     """
     with corpus_errors(spec):
-        found = _find(spec)
+        found = _find(spec, [code for code in (src, tgt) if code is not None])
     if found is None:
         return None
     if src is not None or tgt is not None:
@@ -123,14 +154,18 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> GuessedLanguages | No
     )
 
 
-def _find(spec: str) -> _Found | None:
+def _find(spec: str, given: Sequence[str]) -> _Found | None:
     """Return the languages that a corpus names, or None if they are fewer than two.
 
     The name of the corpus can hold a pair of codes, such as `en-de`. If two columns have these languages, the pair
     selects these columns and gives their order.
+
+    Args:
+        spec: The corpus.
+        given: The languages that the user gave.
     """
     named = _in_columns_or_suffixes(spec)
-    pair = _in_name(spec)
+    pair = _in_name(spec, [*given, *(named.languages if named else ())])
     if named is None or len(named.languages) < 2:
         return pair
     if pair is None:
@@ -155,18 +190,43 @@ def _complete(found: _Found, src: str | None, tgt: str | None) -> GuessedLanguag
     return GuessedLanguages(src if src is not None else others[0], tgt if tgt is not None else others[0], found.where)
 
 
-def _in_name(spec: str) -> _Found | None:
-    """Return the pair of codes in the configuration of a data set, or in the name of a file or its folder."""
+def _in_name(spec: str, certain: Sequence[str] = ()) -> _Found | None:
+    """Return the pair of codes in the configuration of a data set, or in the name of a file or its folder.
+
+    Args:
+        spec: The corpus.
+        certain: Codes that are languages here, also if they are unknown.
+    """
     name, config, _ = dataset_name(spec)
     path = Path(name.partition(",")[0])
     for text in (config or "", path.name, path.parent.name):
-        pairs = set()
-        for match in _PAIR.finditer(text):
-            if known(match[1]) and known(match[2]) and not same(_as_code(match[1]), _as_code(match[2])):
-                pairs.add((_as_code(match[1]), _as_code(match[2])))
-        if len(pairs) == 1:
-            return _Found(pairs.pop(), f"from the name {text}")
+        for accepts in (_are_known_languages, _may_be_languages):
+            matches = [(match[1], match[2]) for match in _PAIR.finditer(text)]
+            pairs = {(_as_code(one), _as_code(other)) for one, other in matches if accepts(one, other, certain)}
+            if len(pairs) == 1:
+                return _Found(pairs.pop(), f"from the name {text}")
+            if pairs:
+                break
     return None
+
+
+def _are_known_languages(first: str, second: str, certain: Sequence[str]) -> bool:
+    """Return True if two codes in a name are two languages that are known or certain."""
+    is_known = all(known(code) or code in certain for code in (first, second))
+    return is_known and not same(_as_code(first), _as_code(second))
+
+
+def _may_be_languages(first: str, second: str, certain: Sequence[str]) -> bool:
+    """Return True if two codes in a name are a language and a rare one.
+
+    Beside a known language, a code of two letters is enough. Three letters may be any word, so the other code must be
+    certain.
+    """
+    for code, other in ((first, second), (second, first)):
+        is_certain = any(same(code, each) for each in certain)
+        if is_certain or (known(code) and len(other) == 2):
+            return other.islower() and is_plausible(other)
+    return False
 
 
 def _in_columns_or_suffixes(spec: str) -> _Found | None:
@@ -200,11 +260,12 @@ def _in_columns_or_suffixes(spec: str) -> _Found | None:
 
 
 def _files_by_language(prefix: Path) -> dict[str, Path]:
-    """Return the files `PREFIX.LANGUAGE`, plain or `.gz`, by language."""
+    """Return the files `PREFIX.LANGUAGE`, plain or `.gz`, by language: known ones, and those that the prefix names."""
     found: dict[str, Path] = {}
+    named = {code for match in _PAIR.finditer(prefix.name) for code in match.groups()}
     for file in sorted(prefix.parent.glob(f"{escape(prefix.name)}.*")):
         language = re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :])
-        if known(language) and file.is_file():
+        if (known(language) or language in named) and file.is_file():
             found.setdefault(language, file)
     return found
 

@@ -41,6 +41,8 @@ _AFTER_CALCULATION = frozenset(
 )
 """Elements of a workbook that follow `calcPr`."""
 _AND = "&(?:amp|#38|#x26);"
+_SIGN = "&amp;&amp;"
+"""The code of the sign `&`."""
 _CODE = re.compile(
     rf"""(?P<break>{_AND}[LCR]|[\r\n]+|&#(?:1[03]|x[aAdD]);)|(?P<word>{_AND}(?:[PNDTFAZ](?:[+-]\d+)?|{_AND}))|"""
     rf"""(?P<point>{_AND}(?:"[^"<]*"|&quot;.*?&quot;|\d+|K(?:[0-9A-Fa-f]{{6}}|\d\d[+-]\d{{3}})|[A-Z]))"""
@@ -147,12 +149,12 @@ def header_spans(text: str, header: Element) -> Iterator[Span]:
 
 def header_codes(text: str) -> str:
     """Return the codes of a header, sorted, because a translation may change their order."""
-    codes = (found[0] for found in _CODE.finditer(escape_text(text, has_escapes=False)))
-    return " ".join(sorted(codes))
+    codes = [found[0] for found in _CODE.finditer(escape_text(text, has_escapes=False))]
+    return " ".join(sorted(code for code in codes if code != _SIGN))
 
 
 def _escape_header(text: str) -> str:
-    return escape_text(text, has_escapes=True).replace("&amp;", "&amp;&amp;")
+    return escape_text(text, has_escapes=True).replace("&amp;", _SIGN)
 
 
 _RENDER_HEADER = render_with(_escape_header)

@@ -122,6 +122,11 @@ def resolve_request(
         given["train.time"] = DEFAULT_TIME
     request = resolve(None, given, sets, out=out)
     config = request.config
+    if len(config.data.directions) > 1:
+        directions = ", ".join(map(str, config.data.directions))
+        raise UsageError(
+            f"mtcli improve: for one pair of languages, and these are {directions}; improve each by itself"
+        )
     tokenizer = given_tokenizer(config)
     if tokenizer is not None and not tokenizer.joint:
         raise UsageError(

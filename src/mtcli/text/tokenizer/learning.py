@@ -56,6 +56,7 @@ def train_tokenizer(
     vocab_size: int | None = None,
     joint: bool = True,
     placeholders: bool = False,
+    target_languages: Sequence[str] = (),
 ) -> Tokenizer:
     """Learn a tokenizer from sentence pairs.
 
@@ -65,6 +66,7 @@ def train_tokenizer(
         vocab_size: Tokens in each vocabulary; None: `default_vocab_size`.
         joint: Learn one vocabulary from both sides; otherwise one for each side.
         placeholders: Give the vocabulary the placeholder tokens, also those that the text does not have.
+        target_languages: Give the source vocabulary a tag for each of these languages.
 
     Raises:
         UsageError: There is no such kind, or `vocab_size` is too small for the characters of the text.
@@ -77,11 +79,17 @@ def train_tokenizer(
     for src_text, tgt_text in pairs:
         src.add(src_text.removeprefix(BACK_TRANSLATION_TAG))
         tgt.add(tgt_text)
+    tags = [tag_token(language) for language in target_languages]
     if joint:
-        return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text", required))
-    src_spec = _learn([src], kind, vocab_size, "the source side", required)
+        return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text", required, tags))
+    src_spec = _learn([src], kind, vocab_size, "the source side", required, tags)
     tgt_spec = _learn([tgt], kind, vocab_size, "the target side", required)
     return Tokenizer.from_specs(src_spec, tgt_spec)
+
+
+def tag_token(language: str) -> str:
+    """Return the token of a target language."""
+    return f">>{language}<<"
 
 
 def train_tokenizer_on_lines(
@@ -96,7 +104,9 @@ def train_tokenizer_on_lines(
     return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required))
 
 
-def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> TrainedSide:
+def extend(
+    side: Side, lines: Iterable[str], vocab_size: int | None = None, target_languages: Sequence[str] = ()
+) -> TrainedSide:
     """Add the tokens that the text of another language needs to a vocabulary of the kind `bpe`.
 
     The text is split into the tokens of the vocabulary, after characters are added that are new, and then more
@@ -106,6 +116,7 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
         side: The vocabulary.
         lines: The text.
         vocab_size: Tokens afterwards; None: as many more as a vocabulary of the text alone has by default.
+        target_languages: Languages for which tags are added.
 
     Raises:
         UsageError: The vocabulary is of another kind, or too large.
@@ -119,9 +130,10 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
     sample = _Sample()
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    room = default_vocab_size(sample.words()) - len(RESERVED)
+    tags = [tag_token(language) for language in target_languages]
+    room = default_vocab_size(sample.words()) - len(RESERVED) if sample.lines else 0
     if vocab_size is not None:
-        room = max(vocab_size - len(side.tokens), 0)
+        room = max(vocab_size - len(side.tokens) - len(tags), 0)
     known = set(side.tokens)
     characters = [character for character in _alphabet(side.native, [sample]) if character not in known]
     added = sorted(characters[: min(room, max(MIN_ALPHABET, room // 2))])
@@ -138,7 +150,7 @@ def extend(side: Side, lines: Iterable[str], vocab_size: int | None = None) -> T
             known.add(left + right)
             tokens.append(left + right)
         merges.append([left, right])
-    return TrainedSide(build_spec(tokens, merges, whole_words=False), "the vocabulary")
+    return TrainedSide(build_spec([*tokens, *tags], merges, whole_words=False), "the vocabulary")
 
 
 FIRST_PRIVATE = 0xF0000
@@ -215,7 +227,12 @@ class _Sample:
 
 
 def _learn(
-    samples: Sequence[_Sample], kind: str, vocab_size: int | None, name: str, required: Sequence[str] = ()
+    samples: Sequence[_Sample],
+    kind: str,
+    vocab_size: int | None,
+    name: str,
+    required: Sequence[str] = (),
+    tags: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Learn one vocabulary, and return the content of its tokenizer file.
 
@@ -225,14 +242,16 @@ def _learn(
         vocab_size: Tokens in the vocabulary; None: `default_vocab_size`.
         name: Stands for the text in messages.
         required: Characters that the vocabulary has in any case.
+        tags: Tokens of target languages, which no text has. They are part of the size.
     """
     native = HFTokenizer.from_str(json.dumps(build_spec([], [], whole_words=False)))
     alphabet = _alphabet(native, samples)
     if not alphabet:
         raise DataError(f"no text to train a tokenizer on: {name} is empty or repeats no character")
     alphabet = [*required, *(character for character in alphabet if character not in required)]
-    size = _choose_size(samples, kind, vocab_size, len(alphabet), name)
-    room = size - len(RESERVED)
+    reserved = len(RESERVED) + len(tags)
+    size = _choose_size(samples, kind, vocab_size, len(alphabet), name, reserved)
+    room = size - reserved
     most_characters = room if kind == "char" else max(MIN_ALPHABET, room // 2)
     tokens = sorted(alphabet[:most_characters])
     merges: list[list[str]] = []
@@ -240,6 +259,7 @@ def _learn(
         tokens, merges = _learn_merges(native, samples, tokens, room)
     elif kind == "word":
         tokens = _add_words(native, samples, tokens, room)
+    tokens = [*tokens, *tags]
     found = len(RESERVED) + len(tokens)
     if vocab_size is not None and found < vocab_size:
         raise DataError(
@@ -249,21 +269,23 @@ def _learn(
     return build_spec(tokens, merges, whole_words=kind == "word")
 
 
-def _choose_size(samples: Sequence[_Sample], kind: str, vocab_size: int | None, characters: int, name: str) -> int:
-    """Return the size of the vocabulary, `RESERVED` included.
+def _choose_size(
+    samples: Sequence[_Sample], kind: str, vocab_size: int | None, characters: int, name: str, reserved: int
+) -> int:
+    """Return the size of the vocabulary, `reserved` tokens included.
 
     Raises:
         UsageError: The given size is too small for the reserved tokens and the characters.
     """
     kept_characters = min(characters, MIN_ALPHABET)
-    least = len(RESERVED) + kept_characters
+    least = reserved + kept_characters
     if vocab_size is None:
         words = sum(sample.words() for sample in samples)
         return max(default_vocab_size(words, kind), least + MIN_ALPHABET)
     if vocab_size < least:
         raise UsageError(
             f"a vocabulary of {vocab_size} is too small: {name} needs at least {least} "
-            f"({len(RESERVED)} special and byte tokens, {kept_characters} characters)"
+            f"({reserved} special and byte tokens, {kept_characters} characters)"
         )
     return vocab_size
 

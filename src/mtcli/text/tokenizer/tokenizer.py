@@ -10,6 +10,8 @@ A character that is not in the vocabulary is encoded as its UTF-8 bytes. The ids
 
     0 <pad>   1 <s>   2 </s>   3…258 the bytes <0x00>…<0xFF>   then the characters, then the longer tokens
 
+A model with several target languages has a token such as `>>gn<<` for each, which is put before the source.
+
 A token includes the space before its word. Every line gets one space in front, so that a word is the same token at the
 start of a line and inside it; decoding removes that space again. Encoding changes the text in two ways only: it
 normalizes Unicode (NFC), and turns a newline into a space.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +52,10 @@ NEWLINE = 0x0A
 MARKER_BYTES = {"<bt>": 0xFF, "<term>": 0xF5, "<translation>": 0xF6, "</term>": 0xF7}
 """The bytes whose tokens mark something in a source. UTF-8 has none of 0xC0, 0xC1 and 0xF5 to 0xFF, so these tokens are
 free, and every vocabulary trained here has them."""
+
+LANGUAGE_TAG = re.compile(r">>([A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*)<<")
+"""The token of a target language in a vocabulary trained here, such as `>>gn<<`. No token of a text is like it: the
+word pattern separates letters and digits from signs."""
 
 BACK_TRANSLATION_TAG = "<bt> "
 """Beginning of a source that a model wrote (Caswell et al. 2019). It is encoded as one token, see `TrainedSide.tag`."""
@@ -83,6 +90,8 @@ class Side(Protocol):
     """The vocabulary: tokens by id."""
     byte_of: dict[int, int]
     """The value of each token that stands for a byte."""
+    tags: dict[str, int]
+    """The id of each tag of a target language, by the language: `fra` for `>>fra<<`."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of lines, without `<s>` and `</s>`."""
@@ -124,7 +133,7 @@ class Tokenizer:
         """Id of `<unk>`, which only the kind `sentencepiece` has."""
         self.back_translation_tag: int | None = src.tag if isinstance(src, TrainedSide) else None
         """Id of the token that `BACK_TRANSLATION_TAG` is encoded as. An imported vocabulary has none."""
-        self.tags: dict[str, int] = src.tags if isinstance(src, SentencePieceSide) else {}
+        self.tags: dict[str, int] = src.tags
         """Ids of the tokens that choose the target language of a multilingual model: `fra` for `>>fra<<`."""
         self.has_placeholders: bool = {*TOKENS} <= {*src.tokens} and {*TOKENS} <= {*tgt.tokens}
         """It was trained for `text.placeholders`, so that the model knows the tokens of `placeholders.TOKENS`."""
@@ -177,19 +186,50 @@ class Tokenizer:
             raise UsageError(f"--to {language}: choose from {', '.join(sorted(self.tags))}")
         return self.tags[same[0]]
 
+    def has_tag(self, language: str) -> bool:
+        """Return True if the model has a tag for a target language, see `tag_of`."""
+        try:
+            self.tag_of(language)
+        except UsageError:
+            return False
+        return True
+
+    def with_tag(self, text: str, language: str) -> str:
+        """Return a source with the tag of a target language, if the model has one and the text begins with none.
+
+        Args:
+            text: The source.
+            language: See `tag_of`.
+        """
+        match = LANGUAGE_TAG.match(text)
+        if (match is not None and match[1] in self.tags) or not self.has_tag(language):
+            return text
+        return f"{self.src_vocabulary[self.tag_of(language)]} {text}"
+
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
         if self.back_translation_tag is None:
             return self._src.encode(texts)
-        tagged = [self._split_tag(text) for text in texts]
+        tagged = [self._split_tags(text) for text in texts]
         rows = self._src.encode([text for _, text in tagged])
-        return [tag + row for (tag, _), row in zip(tagged, rows, strict=True)]
+        return [tags + row for (tags, _), row in zip(tagged, rows, strict=True)]
 
-    def _split_tag(self, text: str) -> tuple[list[int], str]:
-        """Return the id of `BACK_TRANSLATION_TAG`, if a source begins with it, and the rest of the source."""
-        if self.back_translation_tag is None or not text.startswith(BACK_TRANSLATION_TAG):
+    def _split_tags(self, text: str) -> tuple[list[int], str]:
+        """Return the ids of the tags that a source begins with, and the rest of the source.
+
+        These are the tag of a target language, such as `>>gn<<`, and `BACK_TRANSLATION_TAG`.
+        """
+        if self.back_translation_tag is None:
             return [], text
-        return [self.back_translation_tag], text.removeprefix(BACK_TRANSLATION_TAG)
+        tags: list[int] = []
+        match = LANGUAGE_TAG.match(text) if self.tags else None
+        if match is not None and match[1] in self.tags:
+            tags.append(self.tags[match[1]])
+            text = text[match.end() :].removeprefix(" ")
+        if text.startswith(BACK_TRANSLATION_TAG):
+            tags.append(self.back_translation_tag)
+            text = text.removeprefix(BACK_TRANSLATION_TAG)
+        return tags, text
 
     def encode_annotated(self, texts: Sequence[str], annotations: Sequence[Sequence[Annotation]]) -> list[list[int]]:
         """Return the token ids of source lines with the translations of terms, without `<s>` and `</s>`.
@@ -207,8 +247,8 @@ class Tokenizer:
         markers: list[int] = []  # the token after each part; EOS ends a line
         for text, terms in zip(texts, annotations, strict=True):
             line = normalize("NFC", text)
-            tag, sentence = self._split_tag(line)
-            tags.append(tag)
+            of_line, sentence = self._split_tags(line)
+            tags.append(of_line)
             after = len(line) - len(sentence)
             for term in terms:
                 parts += [line[after : term.start], line[term.start : term.end], term.target]
@@ -226,7 +266,7 @@ class Tokenizer:
                 row = []
             else:
                 row.append(marker)
-        return [tag + row for tag, row in zip(tags, rows, strict=True)]
+        return [of_line + row for of_line, row in zip(tags, rows, strict=True)]
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of target lines, without `<s>` and `</s>`."""
@@ -315,9 +355,11 @@ def marker_id(name: str) -> int:
 
 
 def _never_generated(side: Side) -> list[int]:
-    """Return the ids that a translation must not contain: `<pad>`, `<s>`, and every token with a newline."""
-    newlines = {i for i, byte in side.byte_of.items() if byte == NEWLINE}
-    return [i for i, token in enumerate(side.tokens) if i in (PAD, BOS) or i in newlines or "\n" in token]
+    """Return the ids that a translation must not contain: `<pad>`, `<s>`, every token with a newline, and our tags."""
+    never = {PAD, BOS, *(i for i, byte in side.byte_of.items() if byte == NEWLINE)}
+    if isinstance(side, TrainedSide):
+        never.update(side.tags.values())
+    return [i for i, token in enumerate(side.tokens) if i in never or "\n" in token]
 
 
 class TrainedSide:
@@ -327,6 +369,8 @@ class TrainedSide:
         self.tokens = check_spec(spec, name)
         self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
         self.tag = marker_id("<bt>")
+        named = ((i, LANGUAGE_TAG.fullmatch(token)) for i, token in enumerate(self.tokens))
+        self.tags = {match[1]: i for i, match in named if match}
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
         if model["merges"]:

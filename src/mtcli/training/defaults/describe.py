@@ -97,7 +97,8 @@ MAX_SETTINGS = 10
 """Maximum number of settings in the description; further ones are only counted."""
 
 NOT_LISTED = frozenset({
-    "data.train", "data.valid", "data.test", "data.note", "data.src", "data.tgt", "train.max_steps", "train.time",
+    "data.train", "data.corpora", "data.valid", "data.test", "data.note", "data.src", "data.tgt",
+    "train.max_steps", "train.time",
 })  # fmt: skip
 """The pairs, the languages and the budget: every run has its own."""
 
@@ -117,7 +118,7 @@ def describe_given(config: Config, *, fine_tunes: bool, initial: Mapping[str, An
     if fine_tunes and initial is None:
         skipped |= _names_from_model(config)
         initial = {"preset": config.preset}  # a run that starts from a model has no training options of a preset
-    options = {"preset": config.preset, "data.train": config.data.train or None}
+    options = {"preset": config.preset, "data.train": config.data.specs or None}
     defaults = build(None, options, initial=initial)
     automatic = unset_settings(defaults, CHOSEN_IF_UNSET_IN_FINE_TUNING if fine_tunes else CHOSEN_IF_UNSET)
     texts = []

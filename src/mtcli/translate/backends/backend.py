@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from mtcli.errors import UsageError
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import GIVE_THE_RUN
 from mtcli.translate.translation import Candidate, Options
@@ -34,6 +35,8 @@ class Backend(ABC):
     """`map_batches` takes batches in advance, so the next window is read before the last one is translated."""
     trained_with_terms = False
     """The model was trained with terms in its sources, so it can use them in soft mode."""
+    directions: tuple[Direction, ...] = ()
+    """The directions that the model was trained on, if they are several and known."""
     bleu_tokenizer: str | None = None
     """The tokenizer that sacrebleu uses for BLEU of this model; None: that of the target language."""
 
@@ -48,6 +51,18 @@ class Backend(ABC):
         self.longest_src = longest_src
         self.usual_src = longest_src
         """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
+
+    def directions_from(self, languages: tuple[str, str]) -> tuple[Direction, ...]:
+        """Return the directions in which the model translates.
+
+        Args:
+            languages: Its source and target language. A model with tags translates from the source into the language of
+                each tag, unless its directions are known.
+        """
+        if self.directions:
+            return self.directions
+        src, tgt = languages
+        return tuple(Direction(src, tag) for tag in sorted(self.tokenizer.tags) if tag != src) or (Direction(src, tgt),)
 
     def for_options(self, options: Options) -> "Backend":
         """Return the backend that searches with these options: this one, unless it has another for some."""

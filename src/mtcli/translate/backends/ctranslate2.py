@@ -106,6 +106,7 @@ class CTranslate2Backend(Backend):
         self.usual_src = self.longest_src if export.model.usual_src is None else export.model.usual_src
         self.trained_with_terms = export.model.terms
         self.bleu_tokenizer = export.model.bleu_tokenizer
+        self.directions = export.model.directions
         self.max_positions = export.max_positions
         self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
         self.languages = (export.model.src, export.model.tgt)

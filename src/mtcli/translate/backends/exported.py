@@ -13,6 +13,7 @@ from mtcli.config.schema import DecodeConfig
 from mtcli.errors import ModelError
 from mtcli.runtime.files import open_regular, read_regular
 from mtcli.storage import PROVENANCE
+from mtcli.text.languages import Direction
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -34,6 +35,7 @@ class ExportedModel(BaseModel):
     usual_src: Count | None = None
     terms: bool = False
     bleu_tokenizer: str | None = None
+    directions: tuple[Direction, ...] = ()
 
 
 class Export(BaseModel):

@@ -157,6 +157,7 @@ class PyTorchBackend(Backend):
         backend.usual_src = info.longest_src if info.usual_src is None else info.usual_src
         backend.trained_with_terms = info.terms
         backend.bleu_tokenizer = info.bleu_tokenizer
+        backend.directions = info.directions
         return backend, Options.of(info.decode), (info.src, info.tgt)
 
     def num_shares(self, options: Options) -> int:
