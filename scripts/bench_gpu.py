@@ -243,6 +243,7 @@ class NumberedRows:
         self.rows = rows
         self.tokens = [f"token-{i}" for i in range(vocabulary)]
         self.byte_of: dict[int, int] = {}
+        self.tags: dict[str, int] = {}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.rows[int(text)] if text else [] for text in texts]
