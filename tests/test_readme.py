@@ -213,7 +213,8 @@ def ask(line: str, port: str) -> str:
 
 OTHERS = sorted(
     line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
-    if not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
+    if (not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
+    and "--compare runs/es-nah" not in line)
     or line == "mtcli --version"
 )  # fmt: skip
 
@@ -259,6 +260,14 @@ def place(folder: Path, exported: str) -> Path:
     for name in ("short", "demo", "a", "b", "child", "NAME", "deen"):
         (folder / "runs" / name).symlink_to("pairs-en-es")
     (folder / "runs" / "demo-ctranslate2").symlink_to("pairs-en-es-ctranslate2")
+    latest = (folder / "runs" / "latest").readlink()
+    for name in ("es-gn", "es-nah"):
+        write_tsv(folder / f"{name}.tsv", toy_pairs(100))
+    (several,) = (line for line in SHOWN if line.startswith("mtcli train") and "--time 60m --out runs/both" in line)
+    sets = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    run(several.replace("--time 60m", ""), *sets, "--max-steps", "2", "--device", "cpu")
+    (folder / "runs" / "latest").unlink()
+    (folder / "runs" / "latest").symlink_to(latest)
     return folder
 
 

@@ -499,3 +499,16 @@ def test_recipes_refuse_several_pairs(files: tuple[Path, Path], tmp_path: Path) 
         write_tsv(tmp_path / f"es-{name}.tsv", toy_pairs(30))
     pairs = ("--train", tmp_path / "es-gn.tsv", "--train", tmp_path / "es-nah.tsv", "--src", "es")
     refused(run("improve", *pairs, "--tgt", "gn", "--set", "data.both_directions=true"), 2, "of one pair of languages")
+
+
+def test_each_pair_of_languages_is_checked_by_itself(tmp_path: Path) -> None:
+    for name, number in (("es-gn", 40), ("es-nah", 30)):
+        write_tsv(tmp_path / f"{name}.tsv", toy_pairs(number))
+    paths = (tmp_path / "es-gn.tsv", tmp_path / "es-nah.tsv")
+    found = run("data", "check", *paths, "--src", "es")
+    assert found.code == 0, found.err
+    assert f"es → gn: {paths[0]}\n" in found.out
+    assert f"es → nah: {paths[1]}\n" in found.out
+    counts = [each["pairs"] for each in json.loads(run("data", "check", *paths, "--src", "es", "--json").out)]
+    assert counts == [40, 30]
+    refused(run("data", "check", *paths, "--src", "es", "--valid", paths[0]), 2, "es → gn, es → nah")

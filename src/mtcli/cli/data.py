@@ -85,10 +85,26 @@ def check(
     from mtcli.runtime.outputs import check_outputs
     from mtcli.storage.model_folder import run_of
 
-    corpus = _corpus(paths, src, tgt, swap, valid, test, max_length, max_ratio)
-    check_outputs(["-"], corpus.files(), models=[model])
-    found = survey.check(corpus, run_of(model) if model else None)
-    print(survey.to_json(found) if json_ else survey.to_text(found))
+    groups = _by_languages(paths, src, tgt)
+    if len(groups) > 1 and (valid or test):
+        directions = ", ".join(f"{one} → {other}" for one, other in groups)
+        raise UsageError(
+            f"--valid and --test: for one pair of languages, and these are {directions}; check each by itself"
+        )
+    reports = []
+    for (own_src, own_tgt), own_paths in groups.items():
+        corpus = _corpus(own_paths, own_src, own_tgt, swap, valid, test, max_length, max_ratio)
+        check_outputs(["-"], corpus.files(), models=[model])
+        found = survey.check(corpus, run_of(model) if model else None)
+        if json_:
+            reports.append(survey.to_json(found))
+            continue
+        heading = f"{own_src} → {own_tgt}: {', '.join(own_paths)}\n\n" if len(groups) > 1 else ""
+        reports.append(f"{heading}{survey.to_text(found)}")
+    if json_:
+        print(reports[0] if len(reports) == 1 else "[\n" + ",\n".join(reports) + "\n]")
+    else:
+        print("\n\n".join(reports))
 
 
 def clean(
@@ -160,6 +176,26 @@ def _corpus(
     if src == tgt:
         raise UsageError(f"--src and --tgt are both {src!r}; name the two languages")
     return Corpus(without_weights, src, tgt, swap, valid, test, max_length, max_ratio)
+
+
+def _by_languages(paths: list[str], src: str | None, tgt: str | None) -> dict[tuple[str | None, str | None], list[str]]:
+    """Return the paths by their pair of languages, if their names give several; otherwise all, with what is given."""
+    from mtcli.corpus.readers.language_guess import guess_each
+    from mtcli.corpus.readers.sources import parse_source
+    from mtcli.text.languages import same
+
+    if len(paths) == 1 or (src is not None and tgt is not None):
+        return {(src, tgt): paths}
+    try:
+        guesses = guess_each([parse_source(path).path for path in paths], src, tgt)
+    except UsageError:  # which reading the pairs reports, unless the files need no languages
+        return {(src, tgt): paths}
+    found: dict[tuple[str | None, str | None], list[str]] = {}
+    for path, guess in zip(paths, guesses, strict=True):
+        alike = (each for each in guesses if same(each.src, guess.src) and same(each.tgt, guess.tgt))
+        first = next(alike)
+        found.setdefault((first.src, first.tgt), []).append(path)
+    return found if len(found) > 1 else {(src, tgt): paths}
 
 
 def _check_code(option_name: str, code: str | None) -> None:
