@@ -62,6 +62,18 @@ def test_a_page_without_a_declaration_is_xhtml_too() -> None:
     assert shown(read, content, NAME) == ['one [<a id="x"/>]two', "three"]
 
 
+def test_elements_in_a_label_of_the_table_of_contents_are_tags() -> None:
+    text = "<text>The <tt>lb</tt> <![CDATA[a & b]]></text>"
+    label = f"<ncx><navMap><navPoint><navLabel>{text}</navLabel></navPoint></navMap></ncx>"
+    content = book({"toc.ncx": label})
+    assert shown(read, content, NAME) == ["The [<tt>]lb[</tt>] a & b"]
+    assert list(shouted(content).values()) == [
+        label.replace("The", "THE").replace("lb", "LB").replace("<![CDATA[a & b]]>", "A &amp; B")
+    ]
+    ((the, *_),) = read(content, NAME).segments
+    assert read_document(content, NAME).write([(the,)]) == content
+
+
 def test_a_translation_that_changes_the_tags_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
     document = read_document(book({"a.xhtml": page("<p>one <b>two</b></p><p>three</p>")}), NAME)
     title, (one, opening, two, _), three = document.segments

@@ -289,6 +289,13 @@ def test_notes_comments_and_layouts_of_slides() -> None:
     assert written["ppt/slideMaster.xml"] == placeholder
 
 
+def test_a_comment_in_a_section_of_characters_is_translated() -> None:
+    comments = shape("").replace("<p:sp>", "<p:cm><p:text><![CDATA[a & b]]></p:text></p:cm><p:sp>")
+    document = read_document(presentation("", {"comments": comments}), PPTX)
+    assert document.segments == [("a & b",)]
+    assert "<p:text>A &amp; B</p:text>" in files_of(document.write([("A & B",)]))["ppt/comments.xml"]
+
+
 # ---- Excel ----
 
 

@@ -14,10 +14,10 @@ from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, Entry, 
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.items import make_span, text_items
+from mtcli.documents.formats.items import make_span
 from mtcli.documents.formats.slots import SlotDocument, Span, render_with
 from mtcli.documents.formats.structure import Digest, tree_structure
-from mtcli.documents.formats.xml_markup import inside
+from mtcli.documents.formats.xml_markup import InlineRole, inline_items
 from mtcli.errors import DataError
 
 CONTAINER = "META-INF/container.xml"
@@ -68,6 +68,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
         elif kind == CONTENTS:
             _, _, root = read_part(entry, options.name)
             digest.add(tree_structure(root, without=_is_label))
+            digest.add(tuple(sorted(_tags_of_labels(root))))
         else:
             digest.add(entry.content)
     return digest.value
@@ -132,10 +133,18 @@ def _is_label(element: Element) -> bool:
     return element.name == "text" and element.parent is not None and element.parent.name in _LABELS
 
 
+def _tags_of_labels(element: Element, *, in_label: bool = False) -> Iterator[str]:
+    """Yield the names of the elements in labels."""
+    for child in element.elements():
+        if in_label:
+            yield child.name
+        yield from _tags_of_labels(child, in_label=in_label or _is_label(child))
+
+
 def _labels(text: str, element: Element) -> Iterator[Span]:
     """Yield the labels in a table of contents."""
     if _is_label(element):
-        span = make_span(text, list(text_items(text, *inside(text, element))), _RENDER)
+        span = make_span(text, list(inline_items(text, element, lambda _: InlineRole("pair"))), _RENDER)
         if span:
             yield span
     for child in element.elements():
