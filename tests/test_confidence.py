@@ -174,6 +174,8 @@ def test_no_confidence_where_none_is_calibrated(
     assert "confidence" not in records(capsys, toy_run, *LINES)[0]
     assert "confidence" not in records(capsys, calibrated, "--prefix", "der", *LINES)[0]
     assert "confidence" not in records(capsys, calibrated, "--sample", *LINES)[0]
+    assert "confidence" not in records(capsys, calibrated, "--max-length", "3", *LINES)[0]
+    assert "confidence" not in records(capsys, calibrated, "--no-repeat-ngram", "2", *LINES)[0]
     assert translated(calibrated, "torch", LINES, scores=False)[0].confidence is not None
     translator, _, _ = load(calibrated, "cpu", "torch")
     assert Translator(translator.backend).confidence is None

@@ -420,6 +420,15 @@ def test_headers_of_sheets_keep_their_codes() -> None:
     assert "&amp;12&amp;&amp;P &amp;&amp;12Page &amp;P of it&amp;R" in files_of(written)["xl/worksheet.xml"]
 
 
+def test_a_comment_that_names_people_at_its_characters_stays() -> None:
+    mentions = '<mentions><mention startIndex="0" length="4"/></mentions>'
+    namespace = 'xmlns="http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments"'
+    comment = f"<threadedComment {namespace}><text>@Bob please</text>{mentions}</threadedComment>"
+    assert shown(read, workbook("", extra={"threadedcomments": comment}), XLSX) == []
+    plain = comment.replace(mentions, "")
+    assert shown(read, workbook("", extra={"threadedcomments": plain}), XLSX) == ["@Bob please"]
+
+
 def test_comments_and_drawings_of_workbooks_are_translated() -> None:
     comments = f"<commentList><comment><text><r><t{SPACE}>one </t></r></text></comment></commentList>"
     assert shown(read, workbook("", extra={"comments": comments}), XLSX) == ["one "]

@@ -73,4 +73,4 @@ def test_the_variables_of_a_variant_reach_pytorch() -> None:
 @pytest.mark.parametrize("name", ["attention", "cpu_kernels", "export", "loss", "marian_import", "search", "train"])
 def test_files_that_compute_are_numeric(name: str) -> None:
     assert is_numeric(TESTS / f"test_{name}.py")
-    assert not is_numeric(TESTS / "test_wording.py")
+    assert not is_numeric(TESTS / "test_po.py")

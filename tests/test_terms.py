@@ -110,6 +110,7 @@ def test_a_form_without_capitals_may_begin_a_sentence(tmp_path: Path) -> None:
     ]  # fmt: skip
     (match,) = terms.matches("bank")
     assert [uses([match], text)[0].start for text in ("La rive", "à La rive", "à la rive")] == [0, None, 2]
+    assert [uses([match], text)[0].start for text in ("¿La rive?", "« La rive »", "1. à La rive")] == [1, 2, None]
 
 
 def test_scripts_without_spaces_are_searched_by_character(tmp_path: Path) -> None:

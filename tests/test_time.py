@@ -23,6 +23,7 @@ from mtcli.evaluation.confidence import TooFewError, num_calibration_lines
 from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
 from mtcli.storage.state import COMPARABLE_PAIRS
+from mtcli.text.languages import Direction
 from mtcli.training import evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.defaults.choose import with_defaults
@@ -34,6 +35,7 @@ from mtcli.training.time.budget import MIN_VALIDATIONS, SAVES
 from mtcli.training.time.timed_parts import FIRST_PART
 from mtcli.training.trainer import Trainer
 
+EN_ES = Direction("en", "es")
 PAIRS = 1000
 """Number of validation pairs, and of test pairs."""
 
@@ -91,7 +93,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("data")
     config = asked(write_tsv(folder / "pairs.tsv", toy_pairs(60)))
     found = prepare(config, folder)
-    return dataclasses.replace(found, valid=[("a", "b")] * PAIRS, test=[("a", "b")] * PAIRS)
+    held_out = {EN_ES: [("a", "b")] * PAIRS}
+    return dataclasses.replace(found, valid_split=held_out, test_split=held_out)
 
 
 def asked(path: Path | str = "x.tsv", *sets: str, **options: object) -> Config:
@@ -482,7 +485,7 @@ def test_the_last_checkpoints_are_averaged(
 
 def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_path: Path) -> None:
     pairs = [(f"source {i}", f"target {i}") for i in range(500)]
-    data = dataclasses.replace(data, valid=pairs)
+    data = dataclasses.replace(data, valid_split={EN_ES: pairs})
 
     def valid(**budget: object) -> list[Any]:
         return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).evaluator.valid

@@ -72,6 +72,14 @@ def test_a_near_match_has_most_words_in_their_order() -> None:
     assert percents(memory_of((ten, "zehn"), near=1.0), ten.replace("five", "5")) is None
 
 
+def test_a_near_match_without_its_rarest_words_is_found() -> None:
+    """With 17 of 23 words in each of two texts of 23 and 17 words, the similarity is 0.85, as in exact arithmetic."""
+    common = [f"w{number}" for number in range(17)]
+    often = [(f"{word} x{number}", "y") for word in common for number in range(2)]
+    memory = memory_of((" ".join(common), "found"), *often)
+    assert percents(memory, " ".join([*common, *(f"rare{number}" for number in range(6))])) == 85
+
+
 def test_an_entry_that_is_added_later_is_found() -> None:
     memory = memory_of(("a b c d e f g h", "1"))
     assert percents(memory, "a b c d e f g h i") == 94

@@ -13,7 +13,7 @@ from mtcli.documents.markup.inline import Inline, text_of
 from mtcli.documents.markup.sentences import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
 from mtcli.runtime.progress import Progress
-from mtcli.terms.terms import uses
+from mtcli.terms.terms import Terms, uses
 from mtcli.text.placeholders import find_protected
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
@@ -49,10 +49,15 @@ class BySentence(Translator):
             memory: See `translate_whole`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
+        self.aligns = translator.aligns
         self._translator = translator
         self._src = src
         self._tgt = tgt
         self._memory = memory
+
+    def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
+        """See `Translator.with_terms`."""
+        return self._translator.with_terms(options, terms, mode)
 
     def translate(
         self,

@@ -131,7 +131,7 @@ class ServedModel:
         """
         if not self.tags:
             return self.languages[1]
-        tag = self.translator.tokenizer.tag_of(target)
+        tag = self.translator.tokenizer.tag_of(self.target_of(target))
         return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
 
     def memory_to(self, target: str) -> "Memory | None":
@@ -139,8 +139,8 @@ class ServedModel:
         return self.memories.get(self.known_target(target)) if self.memories else None
 
     def target_of(self, target: str) -> str:
-        """Return the code of the target language of a request."""
-        return target or self.languages[1]
+        """Return the code of the target language of a request; if it names none, the only one, see `candidates`."""
+        return target or self.targets[0]
 
     def options_to(self, target: str, *, alignments: bool = False, terms: Terms | None = None) -> Options:
         """Return the search options of a request.
@@ -148,7 +148,7 @@ class ServedModel:
         Raises:
             UsageError: The model cannot use terms.
         """
-        options = replace(self.options, alignments=alignments, to=target if self.tags else "")
+        options = replace(self.options, alignments=alignments, to=self.target_of(target) if self.tags else "")
         return options if terms is None else self.translator.with_terms(options, terms, "auto")
 
 

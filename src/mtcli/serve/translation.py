@@ -111,8 +111,8 @@ class TranslationService:
 
     def close(self) -> None:
         """End the threads that translate."""
-        for model in self.models.models:
-            model.batcher.close()
+        for batcher in {model.batcher for model in self.models.models}:
+            batcher.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property

@@ -205,7 +205,7 @@ def _check_length(text: str, place: str) -> None:
 def uses(matches: Sequence[Match], translation: str) -> list[TermUse]:
     """Find the terms of a source in its translation, as whole words, each match at a place of its own.
 
-    Longer forms take their places first. At the start of the translation, a form may begin with a capital.
+    Longer forms take their places first. At the first word of the translation, a form may begin with a capital.
     """
     text = normalize("NFC", translation)
     words = words_of(text)
@@ -221,8 +221,8 @@ def uses(matches: Sequence[Match], translation: str) -> list[TermUse]:
         if number in found:
             continue
         first = _find(texts, form_words, taken)
-        if first is None and _find(texts[:1], [_capitalized(form_words[0])], taken) == 0:
-            first = _find([form_words[0], *texts[1 : len(form_words)]], form_words, taken)
+        if first is None:
+            first = _find_at_start(texts, form_words, taken)
         if first is not None:
             taken.update(range(first, first + len(form_words)))
             found[number] = TermUse(matches[number], form, words[first].start)
@@ -236,6 +236,13 @@ def _find(texts: Sequence[str], form: Sequence[str], taken: set[int]) -> int | N
         if texts[first : first + len(form)] == form and taken.isdisjoint(place):
             return first
     return None
+
+
+def _find_at_start(texts: Sequence[str], form: Sequence[str], taken: set[int]) -> int | None:
+    """Return the index of the first word, behind quotation marks or ¿, if a form is there and begins with a capital."""
+    start = next((index for index, text in enumerate(texts) if text[:1].isalpha()), 0)
+    is_there = texts[start : start + len(form)] == [_capitalized(form[0]), *form[1:]]
+    return start if is_there and taken.isdisjoint(range(start, start + len(form))) else None
 
 
 def _caseless(words: Sequence[Word]) -> list[str]:

@@ -36,6 +36,9 @@ SUFFIXES = (".tsv", ".csv", ".tmx", ".xliff", ".xlf", ".jsonl")
 MOST_POSTINGS = 10_000
 """Entries with a word that are looked at. Of a word that is in more entries, the last ones are."""
 
+ROUNDING = 1e-9
+"""Error of a share in floating point: 0.85 · 23 / 1.15 is 17, not a little more."""
+
 MOST_CANDIDATES = 300
 """Entries that are compared word by word with a sentence."""
 
@@ -192,7 +195,7 @@ class _WordIndex:
 
     def _candidates(self, words: Sequence[str], least: float) -> list[int]:
         """Return the texts with the most of the rarest words."""
-        fewest = ceil(least * len(words) / (2 - least))
+        fewest = ceil(least * len(words) / (2 - least) - ROUNDING)
         places = [self._places.get(word, array("I")) for word in words]
         rarest = sorted(places, key=len)[: len(words) - fewest + 1]
         counts = Counter(chain.from_iterable(each[-MOST_POSTINGS:] for each in rarest))

@@ -86,8 +86,9 @@ class Options:
 
     @property
     def is_calibrated(self) -> bool:
-        """The confidence of a model holds: neither chance nor the user chooses tokens."""
-        return not self.sample and not self.prefix and self.terms is None
+        """The confidence of a model holds: neither chance nor the user chooses tokens, or where a translation ends."""
+        is_free = self.max_length is None and self.min_length <= 1 and not self.no_repeat_ngram
+        return is_free and not self.sample and not self.prefix and self.terms is None
 
 
 Links = tuple[tuple[int, int], ...]

@@ -152,6 +152,8 @@ def _spans(text: str, element: Element, named: excel.NamedTexts, *, is_pattern: 
     """
     if is_pattern and element.name == "sp" and _is_placeholder(element):
         return
+    if element.name == "threadedComment" and any(element.elements("mentions")):
+        return  # it says at which characters people are named
     markup = markup_of(element)
     if excel.is_cell_text(element):
         yield from excel.cell_spans(text, element, named)

@@ -13,7 +13,7 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
 - It removes `</s>` below the minimum length in the same way. So the search of a batch has no minimum length. Sentences
   with a shorter hypothesis, usually an empty one, are searched again together.
 - It also blocks repeated n-grams before the softmax, so the log P of what such a search finds is computed separately.
-  It may find other hypotheses, so only a repair blocks them (`translate.repair`).
+  It may find other hypotheses, so only a repair blocks them (`translate.translator`).
 - It always stops early, also for a model with `decode.early_stopping = false`.
 - In the step that reaches the maximum length, it keeps the W best continuations, those with `</s>` among them. Our
   search keeps W unfinished ones besides. So for each of the W that has `</s>`, CTranslate2 loses an unfinished
