@@ -120,8 +120,8 @@ class Translator:
         """Translate lines, in their order. A line that is blank or has no token has an empty translation.
 
         With `options.repair`, a translation that repeats itself although its line does not, or that is empty, is
-        replaced by the next usable one of the beam, then by one of a search without repetitions (`repair`). If there is
-        none, it stays.
+        replaced by the next usable one of the beam, then by one of a search without repetitions
+        (`further_searches`). If there is none, it stays.
 
         Args:
             lines: Source text. They are read in windows, so there may be any number of them.
@@ -438,10 +438,12 @@ def usable(line: str, candidates: Sequence[Candidate]) -> list[Candidate]:
 def further_searches(options: Options) -> Iterator[Options]:
     """Yield the options of the searches that follow where no translation is usable.
 
-    The first one is the same search where a backend returned only the best hypothesis of its beam.
+    The first one is the same search where a backend returned only the best hypothesis of its beam. The others ask for
+    the whole beam too; greedy search has one hypothesis, and needs no scores for it.
     """
-    if not options.scores and options.beam_size > 1:
+    whole_beam = options.scores or options.beam_size > 1
+    if whole_beam and not options.scores:
         yield replace(options, scores=True)
     for size in NGRAMS:
         if not options.no_repeat_ngram or size < options.no_repeat_ngram:
-            yield replace(options, scores=True, no_repeat_ngram=size)
+            yield replace(options, scores=whole_beam, no_repeat_ngram=size)
