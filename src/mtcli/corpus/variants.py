@@ -175,13 +175,16 @@ class Variants:
                 yield origin, tag + ours, theirs
 
     def _partners(self, rows: Ints, row: int, form: int, random: Random) -> list[int]:
-        """Return the rows to which a row is joined, of the same languages; none for other forms."""
+        """Return the rows to which a row is joined, others of the same languages; none for other forms."""
         if self._forms[form] != JOINED:
             return []
         number = 1 if random.random() < 0.5 else random.randint(2, MOST_JOINED - 1)
         part = self._part_of(row)
-        first, end = np.searchsorted(rows, (self._starts[part], self._starts[part + 1]))
-        return [int(rows[first + random.randrange(end - first)]) for _ in range(number)]
+        first, own, end = np.searchsorted(rows, (self._starts[part], row, self._starts[part + 1]))
+        if end - first < 2:
+            return []
+        places = [first + random.randrange(end - first - 1) for _ in range(number)]
+        return [int(rows[place + (place >= own)]) for place in places]  # not the row itself: that would teach to repeat
 
     def _part_of(self, row: int) -> int:
         """Return the number of the part of the cache that a row is from."""

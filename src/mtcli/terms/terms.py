@@ -72,6 +72,7 @@ class Terms:
     """Terms, each with its words, by their words without case."""
     _longest: dict[str, int] = field(init=False, repr=False, compare=False)
     """Number of words of the longest term that begins with this word."""
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the terms."""
@@ -84,6 +85,11 @@ class Terms:
             longest[keys[0]] = max(longest.get(keys[0], 0), len(keys))
         object.__setattr__(self, "_by_words", by_words)
         object.__setattr__(self, "_longest", longest)
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        """Return the hash of the terms, computed once: the server looks up each line by its options, with the terms."""
+        return self._hash
 
     def matches(self, line: str) -> list[Match]:
         """Return the terms in a source, in their order. They are whole words and do not overlap.
