@@ -31,8 +31,9 @@ def test_the_same_as_two_steps(options: Options, monkeypatch: pytest.MonkeyPatch
     for one, first, second in zip(found, between, after, strict=True):
         assert [each.text for each in one.candidates] == [each.text for each in second.candidates]
         for joined, own in zip(one.candidates, second.candidates, strict=True):
-            assert joined.log_prob == pytest.approx(first.candidates[0].log_prob + own.log_prob)
-            assert joined.score == pytest.approx(first.candidates[0].score + own.score)
+            # The second model has other batches here, so the last bits of its scores differ.
+            assert joined.log_prob == pytest.approx(first.candidates[0].log_prob + own.log_prob, abs=1e-4)
+            assert joined.score == pytest.approx(first.candidates[0].score + own.score, abs=1e-4)
 
 
 def test_words_are_aligned_where_both_steps_align_them() -> None:
