@@ -173,16 +173,52 @@ def test_a_small_server_needs_requirements_of_the_project_only() -> None:
     assert not {"torch", "datasets"} & set(small_requirements())
 
 
+def stages() -> list[list[tuple[str, str]]]:
+    """Return the instructions of each stage of the Dockerfile: pairs of a name and its arguments."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    found: list[list[tuple[str, str]]] = []
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        name, _, arguments = line.partition(" ")
+        if name == "FROM":
+            found.append([])
+        found[-1].append((name, arguments))
+    return found
+
+
+def test_the_dockerfile_installs_what_the_documentation_says() -> None:
+    build, served = stages()
+    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT"}
+    assert {name for name, _ in build + served} <= known
+    installs = [arguments.split() for name, arguments in build if name == "RUN" and " install " in arguments]
+    assert installs[0][-2:] == ["--no-deps", "."]
+    assert installs[1][-len(small_requirements()) :] == small_requirements()
+    copied = [source for name, arguments in build if name == "COPY" for source in arguments.split()[:-1]]
+    assert all((ROOT / source).exists() for source in copied)
+    commands = [json.loads(arguments) for name, arguments in served if name == "ENTRYPOINT"]
+    assert commands[0][:2] == ["/opt/mtcli/bin/mtcli", "serve"]
+    assert ("USER", "mtcli") in served, "the server does not need root"
+
+
 @pytest.mark.slow
-def test_a_small_server_in_a_new_environment(wheel: Path, tmp_path: Path) -> None:
-    """Installed as the documentation says, it serves an exported model."""
+def test_a_small_server_in_a_new_environment(tmp_path: Path) -> None:
+    """The steps of the Dockerfile, outside of Docker, make an environment that serves an exported model."""
     run = tmp_path / "run"
     export(save_run(run, toy()), "ctranslate2", tmp_path / "exported")
-    venv.create(tmp_path / "small", with_pip=True)
     programs = tmp_path / "small" / "bin"
-    python("-m", "pip", "install", "--quiet", "--no-deps", wheel, interpreter=programs / "python", cwd=tmp_path)
-    python("-m", "pip", "install", "--quiet", *small_requirements(), interpreter=programs / "python", cwd=tmp_path)
-    command = [programs / "mtcli", "serve", "--model", "exported", "--port", "0"]
+    build, served = stages()
+    for name, arguments in build:
+        if name == "RUN":
+            step = arguments.replace("/opt/mtcli", str(tmp_path / "small"))
+            done = subprocess.run(step, shell=True, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-4000:]
+    assert not list((tmp_path / "small").rglob("site-packages/torch"))
+    (entry,) = [json.loads(arguments) for name, arguments in served if name == "ENTRYPOINT"]
+    command = [programs / "mtcli", *entry[1:]]
+    command[command.index("/model")] = "exported"
+    command[command.index("5000")] = "0"
+    command[command.index("0.0.0.0")] = "127.0.0.1"
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
