@@ -337,7 +337,8 @@ def test_the_kernel_sees_the_same_order(tmp_path: Path) -> None:
         pytest.skip(f"strace may not trace here: {done.stderr.decode()[:100]}")
     assert done.returncode == 0, done.stderr
     lines = [line for line in (tmp_path / "trace").read_text().splitlines() if str(tmp_path / "c") in line]
-    order = [(m[1], m[2]) for line in lines if (m := re.search(r"(fsync|rename)\w*\(.*?/c(?:/|(?=[>\"]))([^\s>\"]*)[>\"]", line))]
+    call = re.compile(r"(fsync|rename)\w*\(.*?/c(?:/|(?=[>\"]))([^\s>\"]*)[>\"]")
+    order = [(found[1], found[2]) for line in lines if (found := call.search(line))]
     aside = ".tmp-step-00000001"
     names = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
     assert order == [*(("fsync", f"{aside}/{n}") for n in names), ("fsync", aside), ("rename", aside), ("fsync", "")]
