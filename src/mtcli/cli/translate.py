@@ -402,7 +402,7 @@ def _through(
     options = with_changes(options, **given)
     to_pivot = second_languages[0] if first.tokenizer.tags else ""
     between = (first_languages[0], to_pivot or first_languages[1])
-    languages = check_languages([between, second_languages])
+    languages = check_languages(between, second_languages)
     first_options = with_changes(first_options, to=to_pivot, n_best=1)
     note(f"{languages[0]} → {options.to or languages[1]} through {second_languages[0]}")
     return PivotTranslator(first, first_options, second), options, languages

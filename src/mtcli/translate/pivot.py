@@ -1,6 +1,6 @@
 """Translate through a third language, with a model into it and a model from it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from mtcli.errors import UsageError
@@ -135,16 +135,18 @@ def _through(first: Links, second: Links) -> Links:
     return tuple(sorted({(src, tgt) for src, pivot in first for tgt in targets.get(pivot, ())}))
 
 
-def check_languages(languages: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def check_languages(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, str]:
     """Return source and target language of a translation with two models.
 
     Args:
-        languages: Those of each model, in the order in which they translate.
+        first: Source and target language of the first model.
+        second: Those of the second one.
 
     Raises:
         UsageError: The second model does not translate from the language into which the first one does.
     """
-    (src, pivot), (second_src, tgt) = languages
+    src, pivot = first
+    second_src, tgt = second
     if pivot != second_src:
         raise UsageError(
             f"--pivot: that model translates from {second_src}, and --model translates into {pivot}; give a model that "
