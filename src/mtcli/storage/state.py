@@ -47,7 +47,8 @@ class State:
     before the first validation."""
     best: tuple[Amount, ...] | None = None
     """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if all three select,
-    (−loss, −loss) if the loss does, otherwise (score, −loss)."""
+    (BLEU, chrF, −loss, corrections given, −1 if too much was forgotten or 0) if corrections do, (−loss, −loss) if the
+    loss does, otherwise (score, −loss)."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 before the first one."""
     start: tuple[Amount, ...] | None = None
@@ -139,7 +140,8 @@ class State:
         Figures on different pairs are not comparable. The newer model then counts as better.
 
         Args:
-            validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs).
+            validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs); with corrections, `corrections`
+                has `given` and `forgets`.
         """
         if self.best_pairs in (0, validation["pairs"]):
             return self.record_if_better(validation)
@@ -211,6 +213,10 @@ def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> tuple[flo
     loss = float(validation["loss"])
     if metric == "combined":
         return float(validation["bleu"]), float(validation["chrf"]), -loss
+    if metric == "corrections":
+        given = validation["corrections"]
+        quality = float(validation["bleu"]), float(validation["chrf"]), -loss
+        return *quality, float(given["given"]), -float(given["forgets"])
     score = -loss if metric == "loss" else float(validation[metric])
     return score, -loss
 
@@ -227,6 +233,9 @@ def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float
     if metric == "combined":
         bleu, chrf, negative_loss = figures
         return (combined_score(bleu, chrf, -negative_loss),)
+    if metric == "corrections":
+        bleu, chrf, negative_loss, given, not_forgotten = figures
+        return not_forgotten, given, combined_score(bleu, chrf, -negative_loss)
     return figures
 
 

@@ -12,6 +12,7 @@ from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_p
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
 from mtcli.storage.state import State
+from mtcli.training.corrections import describe_gain
 from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ def log_validation(state: State, result: Validation) -> None:
     best = ""
     if state.best_step == state.step:
         best = ", now the best model"
-        if state.selection_metric != "combined":
+        if state.selection_metric not in ("combined", "corrections"):
             best += f" by {state.metric_name}"
     if state.step:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
@@ -137,7 +138,7 @@ def log_next(run: Path, *, test: bool, targets: Sequence[str] = ()) -> None:
         log.info("score:     %s", command("eval", run))
 
 
-def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ()) -> None:
+def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = (), corrections: int = 0) -> None:
     """Log that training has finished, which model is the best one, and where it is.
 
     Args:
@@ -145,6 +146,7 @@ def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ())
         state: The state at the end.
         test: The run has test pairs.
         targets: The target languages of the model.
+        corrections: Number of corrections that were to be learned.
     """
     end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
     best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
@@ -153,6 +155,8 @@ def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ())
         log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
     elif gain := _describe_gain(state):
         log.info("fine-tuning: %s", gain)
+    if corrections:
+        log.info("%s", describe_gain(state, corrections))
     criterion = f"the best model by {state.metric_name}" if state.best else "the last model"
     log.info("finished %s; %s, %s, is in %s", end, criterion, best, run)
     log_next(run, test=test, targets=targets)

@@ -13,6 +13,7 @@ from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
 from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
 from mtcli.corpus.cache.parent import Parent, TakenOver, child_tokenizer
 from mtcli.corpus.cache.training_sources import by_temperature, count_tagged, is_synthetic
+from mtcli.corpus.corrections import CORRECTED, Corrections, read_corrections
 from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out, write_split
 from mtcli.corpus.quality.languages import LanguageCheck, SpreadSample
 from mtcli.corpus.readers.pairs import read_pairs
@@ -37,6 +38,9 @@ Splits = dict[str, ByDirection]
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
 """The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
 
+CORRECTIONS_FILE = "data/corrections.jsonl"
+"""The file that it also writes with `data.corrections`: the corrections that are trained on."""
+
 TERMS_FILE = "data/terms.json"
 """The file that it also writes with `data.terms`: which words translate each other, see `TermAnnotator`."""
 
@@ -58,7 +62,7 @@ def build_data(
     parent: Parent | None = None,
     transfer: TakenOver | None = None,
 ) -> dict[str, Any]:
-    """Write `FILES`, `TERMS_FILE` with `data.terms`, and `data/info.json` into a run folder.
+    """Write `FILES`, the other files that the settings ask for, and `data/info.json` into a run folder.
 
     `info.json` is written last, when all is complete.
 
@@ -111,7 +115,7 @@ def build_data(
     tags = _tags(corpora, tokenizer)
     rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
     _log_counts(corpora.name, counts)
-    weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
+    weights = _mixed([(rows[index], weight) for index, weight in enumerate(corpora.weights)], data)
     _check_rows(corpora.name, weights, counts)
     _check_each_direction(corpora, weights)
     if None in tags and parent is None:
@@ -122,6 +126,9 @@ def build_data(
         _warn_of_swapped_sides(corpora, samples)
     for name, held_out in splits.items():
         write_split(run, name, held_out)
+    if data.corrections is not None:
+        write_split(run, "corrections", {corpora.directions[-1]: corpora.corrections.pairs})
+        files.append(CORRECTIONS_FILE)
 
     info = {
         "inputs": inputs,
@@ -158,6 +165,12 @@ class _Corpora:
         self.demo = demo.load() if config.data.is_demo else None
         self.directed = config.data.directed
         self.sources = [parse_source(corpus.train) for corpus in self.directed]
+        self.corrections = Corrections()
+        """The pairs of the last corpus, if it has corrections."""
+        if self.data.corrections is not None:
+            languages = self.directed[-1].languages
+            self.corrections = read_corrections(self.sources[-1].path, languages, replace=self.data.replace)
+            _log_counts(self.data.corrections, self.corrections.counts)
         self.weights = [source.weight for source in self.sources] or [1.0]
         self.directions = [corpus.direction for corpus in self.directed] or [Direction(self.data.src, self.data.tgt)]
         """The direction of each corpus."""
@@ -181,6 +194,8 @@ class _Corpora:
         self.can_hold_out = [
             only_synthetic[pair] or not synthetic for pair, synthetic in zip(self.pair_of, self.synthetic, strict=True)
         ]
+        if self.data.corrections is not None:
+            self.can_hold_out[-1] = False
         """For each corpus, True if validation and test pairs may be taken from it."""
         self.name = ", ".join(config.data.specs) or "the built-in demo"
 
@@ -214,6 +229,11 @@ class _Corpora:
         with Progress(description, unit="pairs") as progress:
             for index, (source, corpus) in enumerate(zip(self.sources, self.directed, strict=True)):
                 if numbers is not None and index not in numbers:
+                    continue
+                if corpus.corrects:
+                    counts.read += len(self.corrections.pairs)
+                    counts.used += len(self.corrections.pairs)
+                    yield from ((index, pair) for pair in self.corrections.pairs)
                     continue
                 for pair in self.read_from(source.path, corpus.languages, counts, progress):
                     yield index, pair[::-1] if corpus.is_reversed else pair
@@ -254,6 +274,13 @@ class _TrainingPairs:
         """
         corpora = self.corpora
         for index, pair in corpora.read(description, counts, numbers):
+            if corpora.directed and corpora.directed[index].corrects:
+                yield index, _with_placeholders(pair) if self.placeholders else pair
+                continue
+            if corpora.corrections.has_source(pair[0].removeprefix(BACK_TRANSLATION_TAG)):
+                counts.used -= 1
+                counts.skip(CORRECTED)
+                continue
             can_hold_out = corpora.can_hold_out[index]
             held_out = self.held_out[corpora.pair_of[index]]
             is_reverse = corpora.directions[index] != corpora.pair_of[index]
@@ -308,7 +335,11 @@ def _read_given_splits(config: Config, corpora: _Corpora) -> tuple[Splits, Count
         for spec, languages in config.data.given_splits(name):
             counts = Counts()
             with Progress("reading", unit="pairs") as progress:
-                pairs = list(corpora.read_from(spec, languages, counts, progress))
+                found = list(corpora.read_from(spec, languages, counts, progress))
+            pairs = [pair for pair in found if not corpora.corrections.has_source(pair[0])]
+            if len(pairs) < len(found):
+                counts.used -= len(found) - len(pairs)
+                counts.skip(CORRECTED, len(found) - len(pairs))
             for direction, oriented in ((languages, pairs), (languages.reversed(), [pair[::-1] for pair in pairs])):
                 if direction in config.data.directions:
                     split.setdefault(direction, []).extend(oriented)
@@ -459,6 +490,21 @@ def _learn_terms(config: Config, training: _TrainingPairs, tokenizer: Tokenizer)
     log.info("looking for terms in the pairs")
     pairs = (pair for _, pair in training.read("reading for terms", Counts()))
     return TermAnnotator.learn(pairs)
+
+
+def _mixed(weights: list[tuple[int, float]], data: DataConfig) -> list[tuple[int, float]]:
+    """Return (rows, weight) of each corpus so that an epoch has `data.corrections_mix` other pairs for each correction.
+
+    Args:
+        weights: (rows, weight) of each corpus, as the user gave them. The corrections are the last one.
+        data: The settings; without corrections, nothing changes.
+    """
+    *others, (corrections, weight) = weights
+    drawn = sum(rows * own for rows, own in others)
+    if data.corrections is None or drawn == 0:
+        return weights
+    factor = data.corrections_mix * corrections * weight / drawn
+    return [*((rows, own * factor) for rows, own in others), (corrections, weight)]
 
 
 def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:

@@ -66,6 +66,8 @@ class Workload:
     """Training starts from another model."""
     has_parent: bool = False
     """That model is of other languages."""
+    corrections: int = 0
+    """Corrections that the model is to learn."""
     tgt_vocab: int = 10_000
     """Size of the target vocabulary, which matters for the speed of fine-tuning, and of any training on CUDA."""
     gpu: Gpu = UNKNOWN_GPU
@@ -95,6 +97,7 @@ class Workload:
             len(data.valid),
             fine_tunes=data.init is not None,
             has_parent=data.transfer is not None,
+            corrections=len(data.corrections),
             tgt_vocab=data.tokenizer.tgt_size,
             gpu=gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU,
         )
