@@ -43,7 +43,7 @@ them the model gives."""
 SELECTION_NAMES = METRIC_NAMES | {
     "loss": "validation loss",
     "combined": "BLEU, chrF and validation loss together",
-    "corrections": "the corrections that it gives",
+    "corrections": "corrections given",
 }
 
 BLEU_WEIGHT = 0.25

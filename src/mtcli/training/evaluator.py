@@ -193,7 +193,7 @@ class Evaluator:
             log.warning("the %s is not scored: %s; `mtcli eval` scores it", scored, problem)
             return
         session.count_time()
-        num_pairs = session.budget.test_pairs(state)
+        num_pairs = len(session.data.test) if session.data.corrections else session.budget.test_pairs(state)
         seconds = session.budget.may_take("test", state)
         if seconds is not None and not session.budget.final_work.test_fits(state, seconds):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")

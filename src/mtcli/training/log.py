@@ -82,6 +82,10 @@ def log_selection(valid: int, state: State) -> None:
     elif valid < FEW_VALIDATION_PAIRS:
         pairs = counted(valid, "validation pair")
         verb = "is" if valid == 1 else "are"
+        if state.metric == "corrections":
+            problem = "too few to measure what the model forgets"
+            log.warning("%s %s %s; name %d or more pairs with --valid", pairs, verb, problem, FEW_VALIDATION_PAIRS)
+            return
         log.warning(
             "%s %s too few to choose the best model by BLEU or chrF: the %s chooses it; "
             "name %d or more pairs with --valid",
