@@ -1,12 +1,16 @@
 """Corrections of translations, which a model learns besides its other pairs."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mtcli.corpus.held_out import source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError
 from mtcli.text.languages import Direction
-from mtcli.text.lines import Counts, Pair, normalized
+from mtcli.text.lines import Counts, Pair, normalized, read_lines
+
+HEADER = ("source", "translation", "date", "note")
+"""The columns of a file of corrections that the server writes. The first two are read."""
 
 REPLACED = "replaced by a later correction of the same source"
 """The reason for which a correction is skipped."""
@@ -29,6 +33,14 @@ class Corrections:
     def has_source(self, source: str) -> bool:
         """Return True if a source is corrected, in any case, spacing or Unicode form."""
         return bool(self._sources) and source_key(source) in self._sources
+
+
+def is_corrections_file(spec: str) -> bool:
+    """Return True if the server wrote a file, by its columns."""
+    path = Path(spec)
+    if not path.is_file() or path.suffix.lower() != ".tsv":
+        return False
+    return next(read_lines(path, lenient=True), "") == "\t".join(HEADER)
 
 
 def read_corrections(spec: str, languages: Direction, *, replace: bool = False) -> Corrections:

@@ -16,6 +16,7 @@ from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
+from mtcli.corpus.corrections import is_corrections_file
 from mtcli.corpus.readers.language_guess import guess_each, guess_languages
 from mtcli.corpus.readers.sources import is_run, parse_source
 from mtcli.errors import DataError, UsageError
@@ -123,6 +124,8 @@ def resolve(
             from_model = _values_of_child(initial, given, where)
             config = complete(given, initial=from_model, where=where)
     _warn_of_codes(config.data)
+    if initial is not None:
+        _note_corrections(config.data)
     run = out or RUNS / run_name(config.data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
@@ -353,6 +356,14 @@ def _as_values(table: Sequence[Corpus]) -> dict[str, Any]:
         return {**languages, "train": [], "corpora": [corpus.model_dump(exclude_none=True) for corpus in table]}
     found = {**languages, "train": [corpus.train for corpus in table], "corpora": []}
     return found | {name: spec for name, spec in (("valid", first.valid), ("test", first.test)) if spec is not None}
+
+
+def _note_corrections(data: DataConfig) -> None:
+    """Log how corrections are learned, if a model is fine-tuned on a file of them as on other pairs."""
+    for spec in data.specs:
+        path = parse_source(spec).path
+        if is_corrections_file(path) and torchrun.rank() == 0:
+            log.info("%s: the server's corrections; --corrections %s also keeps what the model knows", path, path)
 
 
 def _warn_of_codes(data: DataConfig) -> None:

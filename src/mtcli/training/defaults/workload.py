@@ -12,6 +12,9 @@ from mtcli.corpus.batching import weight_of_rows, weights_within
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
 
+BEAM_COST = 3
+"""About the cost of the default beam search relative to greedy search, see `FinalWork.beam_cost`."""
+
 
 class CorpusSize(NamedTuple):
     """Defaults for corpora with fewer than `below` training pairs."""
@@ -61,7 +64,7 @@ class Workload:
     ranks: int = 1
     """Number of processes that train together."""
     valid: int = 0
-    """Validation pairs."""
+    """Pairs that a validation translates. A correction, which takes beam search, counts as `BEAM_COST` pairs."""
     fine_tunes: bool = False
     """Training starts from another model."""
     has_parent: bool = False
@@ -94,7 +97,7 @@ class Workload:
             round(epoch_tokens),
             device.type,
             ranks,
-            len(data.valid),
+            len(data.valid) + BEAM_COST * len(data.corrections),
             fine_tunes=data.init is not None,
             has_parent=data.transfer is not None,
             corrections=len(data.corrections),
