@@ -16,6 +16,7 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, UsageError
 from mtcli.report.run_record import read_run, score_rows
 from mtcli.storage.events import best_of, read_events
+from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair
 from mtcli.training import evaluator
@@ -176,16 +177,11 @@ def test_training_ends_early_when_every_correction_is_given(
 
 
 def test_a_checkpoint_that_forgets_too_much_never_becomes_the_model(
-    toy_run: Path, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toy_run: Path, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level(logging.INFO, "mtcli")
     Stub(monkeypatch, bleu=[30, 29.6, 29.4, 29.4, 29.4], given=[0, 1, 2, 3, 3])
-    run = learn(three, tmp_path / "run", toy_run, "train.max_steps=400")
-    (end,) = events(run, "end")
-    assert end["best_step"] == 4
-    assert end["step"] < 12
-    assert end["reason"] == "cut short, as no more corrections were learned"
-    assert "the validation pairs lost more than 0.5 BLEU" in caplog.text
+    run = learn(three, tmp_path / "run", toy_run)
+    assert events(run, "end")[0]["best_step"] == 4
     best = best_of(events(run))
     assert best is not None
     assert (best["step"], best["corrections"]["given"], best["corrections"]["forgets"]) == (4, 1, False)
@@ -206,12 +202,22 @@ def test_a_model_that_only_forgets_stays_as_it_was(
     assert read_run(run, "cpu").start_is_best
 
 
-def test_the_average_of_checkpoints_is_bound_by_the_same_limit(
+def test_a_mean_that_forgets_too_much_gets_a_larger_share_of_the_model_before(
     toy_run: Path, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Stub(monkeypatch, bleu=[30, 30, 30, 30, 30, 29], given=[0, 1, 1, 1, 1, 2])
-    run = learn(three, tmp_path / "run", toy_run, "train.average=3")
-    assert [event["kept"] for event in events(run, "average")] == [False]
+    Stub(monkeypatch, bleu=[30, 29, 29, 29, 29, 29, 29.4, 29.6], given=[0, 3, 2, 2, 2, 3, 3, 2])
+    run = learn(three, tmp_path / "run", toy_run, "train.average=3", "train.patience=0")
+    means = events(run, "average")
+    assert [event["kept"] for event in means] == [False, False, True]
+    assert [event["steps"] for event in means] == [[8, 12, 16], [0, 8, 12, 16], [0, 0, 8, 12, 16]]
+    (end,) = events(run, "end")
+    assert (end["averaged"], end["reason"]) == (means[-1]["steps"], "budget used")
+    folders = [run / "checkpoints" / f"step-{step:08}" for step in end["averaged"]]
+    model, _, _ = load_model(run)
+    expected = mean_parameters(folders)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(model).items())
+    assert read_run(run, "cpu").test is not None
+    assert "mean of 3 checkpoints and, with a share of 40%, the model before" in (run / "README.md").read_text()
 
 
 # ---- a real training ----

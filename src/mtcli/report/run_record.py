@@ -22,6 +22,7 @@ from mtcli.report.robustness import FormScore, recorded
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of
+from mtcli.storage.state import mean_in_words
 from mtcli.translate.confidence import Confidence, read_confidence
 
 Event = dict[str, Any]
@@ -250,7 +251,7 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
     best = record.best
     if best is None:
         return []
-    model = f"mean of {len(best['steps'])} checkpoints" if "steps" in best else f"step {best['step']:,}"
+    model = mean_in_words(best["steps"]).removeprefix("the ") if "steps" in best else f"step {best['step']:,}"
     rows = []
     for key, name in METRIC_NAMES.items():
         measured = f"{mean_of_directions(best)}validation pairs, greedy, {model}"

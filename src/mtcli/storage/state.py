@@ -1,6 +1,7 @@
 """The state of a training run, apart from its tensors: the content of `state.json` in a checkpoint."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -206,6 +207,19 @@ class State:
         for name in ("best", "start"):
             known[name] = tuple(known[name]) if known[name] else None
         vars(self).update(known)
+
+
+def mean_in_words(steps: Sequence[int]) -> str:
+    """Return what a model is the mean of.
+
+    Args:
+        steps: The steps of the checkpoints. Step 0, which may come several times, is the model that fine-tuning started
+            from.
+    """
+    later = [step for step in steps if step > 0]
+    text = f"the mean of {len(later)} checkpoints"
+    share = 1 - len(later) / len(steps)
+    return f"{text} and, with a share of {share:.0%}, the model before" if share else text
 
 
 def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> tuple[float, ...]:

@@ -1,12 +1,12 @@
 """Learning corrections: how many the model gives, and how much of its old score it loses."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtcli.config.schema import Config
-from mtcli.config.scores import METRIC_NAMES, selection_metric
+from mtcli.config.scores import selection_metric
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.documents.lines import BySentence
 from mtcli.errors import UsageError
@@ -19,8 +19,15 @@ from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
 
+SHARES_OF_START = (0.0, 0.2, 0.4, 0.6)
+"""The shares of the starting model in the means of `with_start`."""
+
 MOST_SHOWN = 20
 """Corrections that an event lists because the model gives another text."""
+
+
+EVERY_ONE_GIVEN = "every correction is given"
+"""The reason for the early end of a run."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,17 @@ def compared_with_start(figures: CorrectionFigures, scores: dict[str, Any], stat
     return replace(figures, forgets=lost > config.train.corrections_limit)
 
 
-def is_enough(figures: CorrectionFigures) -> bool:
-    """Return True if further training cannot give more corrections, or forgets too much."""
-    return figures.given == figures.of or figures.forgets
+def with_start(steps: list[int]) -> Iterator[list[int]]:
+    """Yield lists of checkpoints whose mean has more and more of the model that training started from, step 0.
+
+    Between the weights of two models, of which one was fine-tuned from the other, what was learned and what was
+    forgotten change gradually (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+
+    Args:
+        steps: The steps of the last checkpoints, whose mean is the first one.
+    """
+    for share in SHARES_OF_START:
+        yield [0] * round(share / (1 - share) * len(steps)) + steps
 
 
 def why_ended(state: State, of: int) -> str:
@@ -101,7 +116,7 @@ def why_ended(state: State, of: int) -> str:
         of: Number of corrections.
     """
     if state.best is not None and given_by_best(state) == of:
-        return "every correction is given"
+        return EVERY_ONE_GIVEN
     return "cut short, as no more corrections were learned"
 
 
@@ -121,11 +136,3 @@ def describe_gain(state: State, of: int) -> str:
     assert state.start is not None
     before = int(state.start[3])
     return f"corrections: the model gave {before:,} of {of:,} before, and gives {given_by_best(state):,} now"
-
-
-def why_enough(figures: CorrectionFigures, config: Config) -> str:
-    """Return why training ends early, for the log and the end of the run."""
-    if not figures.forgets:
-        return "every correction is given"
-    name = METRIC_NAMES[selection_metric(config.data.tgt)]
-    return f"the validation pairs lost more than {config.train.corrections_limit:g} {name}"

@@ -8,10 +8,17 @@ from typing import Any
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
+from mtcli.storage.state import mean_in_words
 from mtcli.text.language_identifier import LanguageIdentifier, learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
-from mtcli.training.corrections import compared_with_start, count_given, is_enough, why_ended, why_enough
+from mtcli.training.corrections import (
+    EVERY_ONE_GIVEN,
+    compared_with_start,
+    count_given,
+    why_ended,
+    with_start,
+)
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
@@ -82,8 +89,8 @@ class Evaluator:
         log_validation(state, result)
         validations = counted(state.validations_since_best, "validation")
         reason = f"no better model by {state.metric_name} in {validations}"
-        if result.corrections is not None and is_enough(result.corrections):
-            reason = why_enough(result.corrections, session.config)
+        if result.corrections is not None and result.corrections.given == result.corrections.of:
+            reason = EVERY_ONE_GIVEN
             state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
         if budget.cool_down_early(state):
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
@@ -102,7 +109,8 @@ class Evaluator:
     def average(self) -> None:
         """Make the mean of the last checkpoints the run's model, if it is better than the best checkpoint (§6.1).
 
-        Both are scored on the same validation pairs, even if these are few.
+        Both are scored on the same validation pairs, even if these are few. If the mean has learned corrections and
+        forgotten too much, further means include the model that training started from, see `with_start`.
         """
         session = self.session
         state = session.state
@@ -115,14 +123,17 @@ class Evaluator:
         if seconds is not None and num_pairs * state.pair_seconds > seconds:
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
-        with weights_of(self.learner.model, self.checkpoints.paths(steps)):
-            result = self._measure(num_pairs, seconds)
-        is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
-        if is_better:
-            state.averaged = steps
-        self._record("average", result, steps=steps, kept=is_better)
-        verdict = "kept" if is_better else f"no better by {state.metric_name}"
-        log.info("the mean of %d checkpoints: %s: %s", len(steps), result, verdict)
+        for averaged in with_start(steps) if session.data.corrections else [steps]:
+            with weights_of(self.learner.model, self.checkpoints.paths(averaged)):
+                result = self._measure(num_pairs, seconds)
+            is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
+            if is_better:
+                state.averaged = averaged
+            self._record("average", result, steps=averaged, kept=is_better)
+            verdict = "kept" if is_better else f"no better by {state.metric_name}"
+            log.info("%s: %s: %s", mean_in_words(averaged), result, verdict)
+            if result.corrections is None or not result.corrections.forgets:
+                break
 
     def compare_with_start(self) -> None:
         """Make the model that fine-tuning started from the run's model again, if the best one is not better.

@@ -11,7 +11,7 @@ from mtcli.corpus.quality.survey import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
-from mtcli.storage.state import State
+from mtcli.storage.state import State, mean_in_words
 from mtcli.training.corrections import describe_gain
 from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
@@ -153,7 +153,7 @@ def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = (),
         corrections: Number of corrections that were to be learned.
     """
     end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
-    best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
+    best = mean_in_words(state.averaged) if state.averaged else f"of step {state.best_step:,}"
     if state.start_is_best:
         best = "the one that training started from"
         log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")

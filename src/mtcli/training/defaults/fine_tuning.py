@@ -45,13 +45,13 @@ is 2e-3 for `tiny`; other shares have not been measured. 3,000 short pairs have 
 after 1,000 steps.
 """
 
-CORRECTING = _Start(lr_share=0.1, steps_per_epoch=10, min_steps=100, patience=5)
+CORRECTING = _Start(lr_share=1 / 3, steps_per_epoch=5, min_steps=100, patience=5)
 """The model learns corrections, and is reminded of other pairs.
 
 The learning rate and the epochs were measured with `tiny` (docs/results.md, "Corrections").
 """
 
-CORRECTING_EPOCHS = 40
+CORRECTING_EPOCHS = 20
 """Epochs of learning corrections without a budget. Training ends sooner if every correction is given."""
 
 EPOCHS = 10
