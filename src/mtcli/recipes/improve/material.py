@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtcli.config.schema import DataConfig
-from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
+from mtcli.corpus.cache.corpora import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.training_sources import is_synthetic
 from mtcli.corpus.held_out import HeldOut, choose_held_out, held_out_size, source_key
 from mtcli.corpus.readers.pairs import read_pairs
