@@ -312,6 +312,13 @@ def test_both_directions_need_pairs_of_people(files: tuple[Path, Path], tmp_path
         build(None, {}, ["data.both_directions=true"])
 
 
+def test_held_out_pairs_that_are_named_for_both_directions_count_once(files: tuple[Path, Path]) -> None:
+    both = [("v.jsonl", "en", "xx"), ("v.jsonl", "xx", "en"), ("w.jsonl", "en", "yy"), ("v.jsonl", "en", "xx")]
+    table = [{"train": "x.jsonl", "src": src, "tgt": tgt, "valid": valid} for valid, src, tgt in both]
+    data = build(None, {"data.corpora": table}, []).data
+    assert data.given_splits("valid") == [("v.jsonl", XX), ("w.jsonl", YY)]
+
+
 def test_a_direction_without_pairs_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     empty = write_tsv(tmp_path / "empty.tsv", [("a " * 300, "b")])
     with pytest.raises(DataError, match=r"empty.tsv: no pair of en → yy to train on"):
@@ -344,7 +351,12 @@ def test_evaluation_shows_each_direction_and_the_mean(trained: Path) -> None:
     assert found["mean"]["chrF2"] == pytest.approx(sum(scores) / 2, abs=0.06)  # sacrebleu rounds them
     one = json.loads(run("eval", "--model", trained, "--chrf", "--json", "-b", "1", "--to", "yy").out)
     assert one["score"] == scores[1]
-    refused(run("eval", "--model", trained, "--compare", trained), 2, "--compare: for one direction", "--to")
+    refused(
+        run("eval", "--model", trained, "--compare", trained / "README.md"),
+        2,
+        "--compare with a file: for one direction",
+        "--to",
+    )
     refused(run("eval", "--model", trained, "--to", "zz"), 2, "--to zz: choose from xx, yy")
     refused(run("eval", "--model", trained, "--robust"), 2, "--robust", "--to")
 
@@ -359,6 +371,20 @@ def test_a_direction_is_compared_with_a_model_of_one_pair(
     found = run("eval", "--model", trained, "--to", "yy", "--compare", single, "-b", "1")
     assert found.code == 0, found.err
     assert "training data" not in found.err
+    refused(run("eval", "--model", trained, "--compare", single, "-b", "1"), 2, "does not translate en → xx", "--to")
+
+
+def test_a_comparison_of_all_directions_has_that_of_each(trained: Path) -> None:
+    command = ("eval", "--model", trained, "--compare", trained, "-b", "1", "--bleu", "--chrf")
+    found = json.loads(run(*command, "--json").out)
+    assert [(each["src"], each["tgt"]) for each in found["directions"]] == [XX, YY]
+    for each in found["directions"]:
+        alone = json.loads(run(*command, "--to", each["tgt"], "--json").out)
+        assert each["differences"] == alone["differences"]
+    assert found["mean"] == {"BLEU": 0.0, "chrF2": 0.0}
+    shown = run(*command).out
+    assert "en → yy, 2 pairs" in shown
+    assert shown.endswith("mean of 2 directions, B against A: BLEU +0.0, chrF2 +0.0\n")
 
 
 @pytest.fixture(scope="module")

@@ -194,16 +194,21 @@ def read_given_splits(config: Config, corpora: Corpora) -> tuple[Splits, Counts]
     return splits, total
 
 
-def hold_out(config: Config, corpora: Corpora) -> dict[Direction, HeldOut]:
+def hold_out(config: Config, corpora: Corpora, *, min_valid: int = 0) -> dict[Direction, HeldOut]:
     """Choose the pairs of the splits that have no corpus of their own, for each pair of languages.
 
     Synthetic pairs are chosen only if there are no others: a score on them says little about text that people write,
     and a run has the same test set with and without them.
+
+    Args:
+        config: Names the corpora.
+        corpora: The corpora.
+        min_valid: See `choose_held_out`.
     """
-    return {pair: _hold_out_of(pair, config, corpora) for pair in corpora.pairs_of_languages()}
+    return {pair: _hold_out_of(pair, config, corpora, min_valid) for pair in corpora.pairs_of_languages()}
 
 
-def _hold_out_of(pair_of_languages: Direction, config: Config, corpora: Corpora) -> HeldOut:
+def _hold_out_of(pair_of_languages: Direction, config: Config, corpora: Corpora, min_valid: int) -> HeldOut:
     """Choose the held-out pairs of a pair of languages; warn if none can be held out."""
     data = config.data
     has_own = {
@@ -225,6 +230,7 @@ def _hold_out_of(pair_of_languages: Direction, config: Config, corpora: Corpora)
         valid=0 if has_own["valid"] else None,
         test=0 if has_own["test"] else None,
         seed=data.split_seed,
+        min_valid=min_valid,
     )
     missing = []
     if not has_own["valid"] and held_out.n_valid == 0:
