@@ -526,13 +526,6 @@ def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: 
     assert info.directions == (Direction("en", "gn"), Direction("en", "nah"))
 
 
-def test_recipes_refuse_several_pairs(files: tuple[Path, Path], tmp_path: Path) -> None:
-    for name in ("gn", "nah"):
-        write_tsv(tmp_path / f"es-{name}.tsv", toy_pairs(30))
-    pairs = ("--train", tmp_path / "es-gn.tsv", "--train", tmp_path / "es-nah.tsv", "--src", "es")
-    refused(run("improve", *pairs, "--tgt", "gn", "--set", "data.both_directions=true"), 2, "of one pair of languages")
-
-
 def test_each_pair_of_languages_is_checked_by_itself(tmp_path: Path) -> None:
     for name, number in (("es-gn", 40), ("es-nah", 30)):
         write_tsv(tmp_path / f"{name}.tsv", toy_pairs(number))

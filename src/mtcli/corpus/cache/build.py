@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mtcli.config.schema import Config, DataConfig
 from mtcli.corpus.cache.corpora import (
@@ -32,6 +32,8 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
 """The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
@@ -188,14 +190,19 @@ def _sampling_weights(training: TrainingPairs) -> list[float]:
     return [weight for _, weight in by_temperature(sizes, corpora.directions, corpora.data.temperature)]
 
 
-def by_weight(pairs: Iterable[NumberedPair], weights: Sequence[float]) -> Iterator[NumberedPair]:
-    """Repeat or omit pairs evenly, so that each comes as often as the weight of its corpus on average."""
+def by_weight(items: Iterable[tuple[int, T]], weights: Sequence[float]) -> Iterator[tuple[int, T]]:
+    """Repeat or omit items evenly, so that each comes as often as the weight of its corpus on average.
+
+    Args:
+        items: Each with the number of its corpus.
+        weights: Those of the corpora.
+    """
     due = [0.0] * len(weights)
-    for index, pair in pairs:
+    for index, item in items:
         due[index] += weights[index]
         while due[index] >= 1:
             due[index] -= 1
-            yield index, pair
+            yield index, item
 
 
 def tagged_languages(data: DataConfig) -> tuple[str, ...]:

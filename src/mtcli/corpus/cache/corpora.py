@@ -79,7 +79,9 @@ class Corpora:
         """Return the pairs of languages, each once."""
         return list(dict.fromkeys(self.pair_of))
 
-    def read(self, description: str, counts: Counts, numbers: Collection[int] | None = None) -> Iterator[NumberedPair]:
+    def read(
+        self, description: str, counts: Counts, numbers: Collection[int] | None = None
+    ) -> Generator[NumberedPair, None, None]:
         """Read the pairs of the corpora in turn, with a progress bar, or those of the built-in demo.
 
         Args:
@@ -112,12 +114,13 @@ class TrainingPairs:
     Args:
         corpora: The corpora.
         held_out: What is held out of each pair of languages.
+        placeholders: Write placeholder tokens into the pairs; None: as the configuration says.
     """
 
-    def __init__(self, corpora: Corpora, held_out: Mapping[Direction, HeldOut]):
+    def __init__(self, corpora: Corpora, held_out: Mapping[Direction, HeldOut], *, placeholders: bool | None = None):
         self.corpora = corpora
         self.held_out = held_out
-        self.placeholders = corpora.data.placeholders
+        self.placeholders = corpora.data.placeholders if placeholders is None else placeholders
 
     def read(
         self,
