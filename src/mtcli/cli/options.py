@@ -124,7 +124,7 @@ ToOption = Annotated[
         "--to",
         panel=panels.MODEL,
         metavar="CODE",
-        help="Target language of an imported multilingual model; mtcli info lists them.",
+        help="Target language of a model with several; mtcli info lists them.",
         show_default="the tag that a line begins with, such as >>fra<<",
     ),
 ]
