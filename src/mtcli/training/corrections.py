@@ -15,7 +15,7 @@ from mtcli.storage.state import State
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def count_given(backend: PyTorchBackend, pairs: Sequence[Pair], config: Config) 
         pairs: The corrections.
         config: The configuration of the run.
     """
-    translator = BySentence(Translator(backend), config.data.src, config.data.tgt)
+    translator = BySentence(ModelTranslator(backend), config.data.src, config.data.tgt)
     sources = [source for source, _ in pairs]
     translations = translator.translate(sources, Options.of(config.decode), warn=False, quiet=True)
     others = [

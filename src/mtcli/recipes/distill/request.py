@@ -141,7 +141,7 @@ def _check_sets(request: Request) -> None:
     is_shape_chosen = request.parameters is not None or request.latency is not None
     for text in request.sets:
         name = setting_name(text)
-        if name in ("data.src", "data.tgt"):
+        if name in ("data.src", "data.tgt", "data.both_directions"):
             raise UsageError(f"--set {text}: the languages are those of the teacher; omit it")
         if is_shape_chosen and name in SHAPE_SETTINGS:
             raise UsageError(f"--set {text}: {size} chooses the shape of the student; omit one of them")
