@@ -18,8 +18,8 @@ from mtcli.runtime import signals
 
 Count = Callable[[int, int], int]
 
-BATCHES = 100
-"""Batches of a run in total."""
+BATCHES = 70
+"""The last batch in which a signal is sent. A run has 80."""
 
 
 def stopped(result: Result, out: Path, number: int) -> int:
