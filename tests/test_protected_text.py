@@ -103,7 +103,7 @@ def test_protected_text_is_found_as_a_whole(text: str) -> None:
         assert [line[start:end] for start, end in find_protected(line)] == [text]
 
 
-@pytest.mark.parametrize("text", SYMBOLS)
+@pytest.mark.parametrize("text", [text for text in SYMBOLS if text != "•"])  # which divides a line
 def test_the_model_is_not_given_symbols(text: str) -> None:
     """What no training text had would harm the translation of the words around it."""
     given = []

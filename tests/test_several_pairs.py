@@ -39,7 +39,7 @@ from mtcli.training.request import resolve
 from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 XX = Direction("en", "xx")
 YY = Direction("en", "yy")
@@ -427,7 +427,7 @@ def test_a_package_is_for_its_own_target_language(toy_of_several: Path, tmp_path
     translator = several_toy()
     for target, text in (("es", "uno rojo perro."), ("xx", "eno der god.")):
         installed = argos.install(tmp_path / "out" / f"translate-en_{target}-1_0.argosmodel", tmp_path)
-        package = Translator(argos.Installed(installed, translator.tokenizer, 64))
+        package = ModelTranslator(argos.Installed(installed, translator.tokenizer, 64))
         options = replace(argos.SEARCH, to=target)
         assert [found.text for found in package.translate(["one red dog."], options, warn=False)] == [text]
 
@@ -460,7 +460,7 @@ def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> Non
     found = run("translate", *lines, "--model", trained, "--as-is")
     assert found.out == run("translate", *lines, "--model", trained, "--to", "xx", "--as-is").out
     backend, options, languages = PyTorchBackend.load(trained, torch.device("cpu"))
-    translator = BySentence(Translator(backend), *languages)
+    translator = BySentence(ModelTranslator(backend), *languages)
     searched: list[list[str]] = []
 
     def search(sources, options):  # type: ignore[no-untyped-def]
@@ -485,7 +485,9 @@ def test_the_server_has_each_direction(both_ways: Path) -> None:
         backend, options, _ = PyTorchBackend.load(both_ways, torch.device("cpu"))
         for source, target in (("en", "xx"), ("en", "yy"), ("xx", "en")):
             options = replace(options, to=target, repair=True)
-            found = list(BySentence(Translator(backend), source, target).translate(["red tree."], options, warn=False))
+            found = list(
+                BySentence(ModelTranslator(backend), source, target).translate(["red tree."], options, warn=False)
+            )
             assert answer("red tree.", source, target) == (200, {"translatedText": found[0].text})
         assert answer("red tree.", "xx", "yy")[0] == 400
         assert '"targets": ["xx", "yy"]' in site.send("/")[1]

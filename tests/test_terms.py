@@ -478,6 +478,19 @@ def test_terms_of_training_pairs_translate_each_other() -> None:
     assert [term.target for term in annotator.terms(("red dog", "un rojo perro"))] == ["rojo perro"]
 
 
+def test_words_alone_are_whole_words_in_the_same_place_of_a_sentence() -> None:
+    partners = {src: {tgt: 0.9} for src, tgt in WORDS.items()} | {"the": {"el": 0.5}}
+    annotator = TermAnnotator(partners)
+    assert annotator.words_alone(("The red dog, a cat.", "El perro, un gato rojo.")) == [
+        ("The", "El"),
+        ("red", "rojo"),
+        ("dog", "perro"),
+        ("cat", "gato"),
+    ]
+    assert annotator.words_alone(("A dog-cat. A red's dog (cat)", "El gato-perro. Perro. (gato)")) == []
+    assert annotator.words_alone(("Dog. Cat!", "Un perro. Gato!")) == [("Cat", "Gato")], "a capital by its place"
+
+
 def test_associations_are_learnt_from_pairs() -> None:
     sample = [(f"the {a} {b}", f"el {WORDS[a]} {WORDS[b]}") for a in WORDS for b in WORDS if a != b]
     partners = TermAnnotator.learn(sample).partners

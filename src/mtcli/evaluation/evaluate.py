@@ -509,24 +509,23 @@ def _load(
         warn: Warn about lines unlike those of training.
         to: The target language if the request names none.
     """
-    translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
+    model, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
     if request.length_penalty is not None:
         options = replace(options, length_penalty=request.length_penalty)
     if request.no_repeat_ngram is not None:
         options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
-    tag = request.to or (to if translator.tokenizer.has_tag(to) else "")
-    if tag and translator.tokenizer.tags:
+    tag = request.to or (to if model.tokenizer.has_tag(to) else "")
+    if tag and model.tokenizer.tags:
         options = replace(options, to=tag)
         tgt = tag
     if rerank:
-        translator.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
+        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
 
     if terms:
-        options = translator.with_terms(options, terms, request.terms_mode)
-    if wrap:
-        translator = wrap(translator, src, tgt)
+        options = model.with_terms(options, terms, request.terms_mode)
+    translator = wrap(model, src, tgt) if wrap else model
 
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
