@@ -19,13 +19,13 @@ from mtcli.config.schema import Config, DirectedCorpus
 from mtcli.corpus.cache.build import by_weight
 from mtcli.corpus.cache.corpora import Corpora, Splits, TrainingPairs, hold_out, read_given_splits
 from mtcli.corpus.cache.training_sources import by_temperature
-from mtcli.corpus.held_out import ByDirection, source_key
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, ByDirection, HeldOutSplit, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.request import GivenText, ImproveRequest
-from mtcli.recipes.improve.stages import HELD_OUT_SPLITS, HeldOutSplit, StageCorpus, Stages, held_out_file
+from mtcli.recipes.improve.stages import StageCorpus, Stages, held_out_file
 from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
 from mtcli.recipes.recipe import weighted
 from mtcli.runtime.files import new_file
