@@ -12,7 +12,6 @@ from mtcli.corpus.batching import weight_of_rows, weights_within
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
 
-
 PAPER_LENGTH_PENALTY = 0.6
 """The paper's exponent α (§6.1)."""
 
