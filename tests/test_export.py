@@ -32,7 +32,7 @@ from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backen
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 from mtcli.translate.windows import SourceLine
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -383,7 +383,7 @@ class Changed(Backend):
 def test_compare_counts_different_translations() -> None:
     lines = ["one", "one red", *LINES[:20]]
     options = Options(max_length=6)
-    found = compare(toy(), Translator(Changed(every=4)), lines, options)
+    found = compare(toy(), ModelTranslator(Changed(every=4)), lines, options)
     assert (found.sentences, found.equal) == (22, 16)
     expected = list(toy().translate(lines[::4], options))
     assert [d.source for d in found.differences] == lines[::4]

@@ -86,6 +86,25 @@ def test_a_variant_belongs_to_its_pair(cache: EncodedPairs, tokenizer: Tokenizer
     assert num_joined > 5
 
 
+def test_single_words_are_words_of_a_pair_and_their_translations(
+    cache: EncodedPairs, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "MIXED", 0)
+    all_words = Variants(tokenizer, [(len(cache), LANGUAGES)], 256, 3, shares={variants.SINGLE_WORD: 1})
+    block = BatchPlan(cache, 400, 5, [(len(cache), 1.0)], all_words).block(0, 0)
+    found: Counter[str] = Counter()
+    for row in range(len(cache), len(block.rows)):
+        src, tgt = text_of(tokenizer, rows_of(block.pairs, [row])[0])
+        (origin,) = block.pairs.origins(np.array([row])).tolist()
+        assert src.startswith(BACK_TRANSLATION_TAG) == PAIRS[origin][0].startswith(BACK_TRANSLATION_TAG)
+        word = src.removeprefix(BACK_TRANSLATION_TAG).strip()
+        assert word in PAIRS[origin][0].removeprefix(BACK_TRANSLATION_TAG)[:-1].split()
+        assert tgt == word[::-1]  # the toy's translation
+        found[word] += 1
+    words = {word for src, _ in PAIRS for word in src.removeprefix(BACK_TRANSLATION_TAG)[:-1].split()}
+    assert found.keys() == {word for word in words if word.isalpha()}
+
+
 def test_variants_depend_on_the_seed_and_the_epoch_alone(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
     def content(plan: BatchPlan, epoch: int) -> list[tuple[list[int], list[int]]]:
         block = plan.block(epoch, 0)

@@ -1,9 +1,9 @@
 """Variants of training pairs: as people type them, several on a line, and with the translations of terms.
 
 Each epoch has every pair as it is, and in addition variants of some pairs: in capitals, without a final mark, with a
-typing error or a symbol, joined to others on one line, or with translations of terms in the source. So the model learns
-them in its weights, and an export needs no code for them. The draws are a function of the seed, the epoch and the rows,
-so a resumed run draws the same.
+typing error or a symbol, joined to others on one line, single words of them, or with translations of terms in the
+source. So the model learns them in its weights, and an export needs no code for them. The draws are a function of the
+seed, the epoch and the rows, so a resumed run draws the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from mtcli.text.typed_forms import FORMS, joined
 from mtcli.text.writing_systems import unspaced
 
 JOINED = "joined"
+SINGLE_WORD = "single word"
 TERMS = "terms"
 
 SHARES: Final = {
@@ -37,11 +38,18 @@ SHARES: Final = {
     "symbol in the middle": 0.01,
     "symbol at the end": 0.02,
     JOINED: 0.03,
+    SINGLE_WORD: 0.04,
 }
 """Variants of each form per pair and epoch, with `data.variants`."""
 
 TERMS_SHARE = 0.3
 """Pairs with annotated terms per pair and epoch, with `data.terms`; pairs without any are left out."""
+
+WORD_PAIRS = 20_000
+"""Pairs from which `Variants` learns the translations of single words, at even distances in the cache."""
+
+WORD_DICE = 0.2
+"""Association of two words from which they translate each other alone. With less, one in ten pairs is wrong."""
 
 MIXED = 0.15
 """Share of the variants that have a second form, such as an emoji in a line in lower case."""
@@ -81,7 +89,7 @@ class Variants:
         max_length: Tokens of a side at most; longer variants are dropped.
         seed: Decides, with the epoch, which pairs are varied and how.
         shares: Variants of each form per pair and epoch.
-        annotator: Finds the terms that are annotated in `TERMS_SHARE` of the pairs; None: there are none.
+        annotators: For each direction, finds the terms to annotate in `TERMS_SHARE` of the pairs; None: there are none.
     """
 
     def __init__(
@@ -92,17 +100,19 @@ class Variants:
         seed: int,
         *,
         shares: Mapping[str, float] = SHARES,
-        annotator: TermAnnotator | None = None,
+        annotators: Mapping[Direction, TermAnnotator] | None = None,
     ):
         self.tokenizer = tokenizer
         self.languages = [languages for _, languages in parts]
         self._starts = np.cumsum([0, *(rows for rows, _ in parts)])
         self.max_length = max_length
         self.seed = seed
-        self._annotator = annotator
-        if annotator is not None:
+        self._annotators = annotators
+        if annotators is not None:
             shares = {**shares, TERMS: TERMS_SHARE}
             self._inventor = TermInventor(tokenizer)
+        self._words: TermAnnotator | None = None
+        """Finds words that translate each other, with `SINGLE_WORD`; learned with the first draw."""
         self._forms = list(shares)
         self._bounds = np.cumsum(list(shares.values()))
         tags = [*tokenizer.tags.values()]
@@ -121,6 +131,8 @@ class Variants:
             rows: Row numbers, ascending.
             key: Identifies the epoch, and the block of it that the rows are.
         """
+        if self._words is None and SINGLE_WORD in self._forms:
+            self._words = self._learn_words(pairs)
         random = Random(f"variants {self.seed} {key}")
         draws = np.random.Generator(np.random.Philox(random.getrandbits(64))).random(len(rows))
         chosen = np.flatnonzero(draws < self._bounds[-1])
@@ -135,6 +147,12 @@ class Variants:
                 src.append(ours)
                 tgt.append(theirs)
         return DrawnVariants(np.array(origins, dtype=rows.dtype), _as_rows(src), _as_rows(tgt))
+
+    def _learn_words(self, pairs: EncodedPairs) -> TermAnnotator:
+        """Learn which words of the pairs translate each other."""
+        step = -(-len(pairs) // WORD_PAIRS) or 1
+        texts = self._texts(pairs, range(0, len(pairs), step))
+        return TermAnnotator.learn((pair for _, pair in texts.values()), max_share=1.0, min_dice=WORD_DICE)
 
     def _varied(
         self, pairs: EncodedPairs, rows: Ints, chosen: Ints, forms: Ints, random: Random
@@ -157,9 +175,10 @@ class Variants:
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
             alike = [text for other_tag, text in known if other_tag == tag]
-            pair = self._in_form(alike, self._forms[form], self.languages[self._part_of(group[0])], random)
-            if pair is not None and self._annotator is not None and self._forms[form] == TERMS:
-                annotations.append(self._annotator.annotations(pair, random))
+            languages = self.languages[self._part_of(group[0])]
+            pair = self._in_form(alike, self._forms[form], languages, random)
+            if pair is not None and self._annotators is not None and self._forms[form] == TERMS:
+                annotations.append(self._annotators[languages].annotations(pair, random))
                 with_terms.append(len(varied))
             if pair is not None:
                 origins.append(group[0])
@@ -199,6 +218,9 @@ class Variants:
             return pairs[0]
         if form == JOINED:
             pair = joined(pairs) if len(pairs) > 1 else None
+        elif form == SINGLE_WORD:
+            words = self._words.words_alone(pairs[0]) if self._words is not None else []
+            pair = random.choice(words) if words else None
         else:
             pair = FORMS[form](pairs[0], languages, random)
             if pair is None and form == "symbol in the middle":

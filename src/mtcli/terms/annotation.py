@@ -12,15 +12,17 @@ in the target (`TermInventor`): these can only be copied.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Annotation, Tokenizer, marker_id
 from mtcli.text.words import Word, words_of
@@ -34,6 +36,10 @@ and so the memory for them, grows with the square. Pairs with more are usually t
 
 MIN_DICE = 0.1
 """Association of two words from which they may be a term."""
+
+ENDS_OF_SENTENCES = frozenset(".!?…؟۔।¿¡")
+MARKS = ENDS_OF_SENTENCES | frozenset(",;:،؛")
+"""Signs before the first word of a sentence, and signs that stand beside a word."""
 
 MAX_SHARE = 0.02
 """Share of the lines up to which a word may be a term. More frequent ones are mostly function words."""
@@ -85,27 +91,15 @@ class TermAnnotator:
         self.partners = partners
 
     @classmethod
-    def learn(cls, pairs: Iterable[Pair], max_share: float = MAX_SHARE) -> "TermAnnotator":
+    def learn(cls, pairs: Iterable[Pair], max_share: float = MAX_SHARE, min_dice: float = MIN_DICE) -> "TermAnnotator":
         """Estimate which words belong together from training pairs.
 
         Args:
             pairs: The pairs.
             max_share: Share of the lines up to which a word may be a term, see `MAX_SHARE`.
+            min_dice: Association of two words from which they belong together.
         """
-        return cls(_associated(pairs, max_share))
-
-    @classmethod
-    def from_json(cls, content: bytes) -> "TermAnnotator":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: It is damaged.
-        """
-        return cls(TypeAdapter(dict[str, dict[str, float]]).validate_json(content, strict=True))
-
-    def to_json(self) -> bytes:
-        """Return the associations as JSON."""
-        return json.dumps(self.partners, ensure_ascii=False).encode()
+        return cls(_associated(pairs, max_share, min_dice))
 
     def annotations(self, pair: Pair, random: Random) -> list[Annotation]:
         """Return some terms of a pair, normalized to NFC, in the order of its source; none if it has none."""
@@ -135,6 +129,24 @@ class TermAnnotator:
             terms.append(_annotation(group, src_words, tgt, tgt_words))
         return terms
 
+    def words_alone(self, pair: Pair) -> list[Pair]:
+        """Return words of a pair that translate each other, in the form in which they stand alone, as in a dictionary.
+
+        A word beside an apostrophe or a hyphen is part of another one. One that begins a sentence may owe its capital
+        to this place, so both words begin a sentence, or neither does.
+        """
+        src, tgt = (normalize("NFC", side) for side in pair)
+        src_words = words_of(src)
+        tgt_words = words_of(tgt)
+        found = []
+        for link in self._links(src_words, tgt_words):
+            ours = src_words[link.src]
+            theirs = tgt_words[link.tgt]
+            are_whole = _is_whole(src, ours) and _is_whole(tgt, theirs)
+            if are_whole and _begins_sentence(src_words, link.src) == _begins_sentence(tgt_words, link.tgt):
+                found.append((ours.text, theirs.text))
+        return found
+
     def _links(self, src_words: Sequence[Word], tgt_words: Sequence[Word]) -> list[_Link]:
         """Return the words that are each other's best partner, without ties, in the order of the source."""
         scores: dict[tuple[int, int], float] = {}
@@ -149,6 +161,46 @@ class TermAnnotator:
         best_of_src = _best(scores, 0)
         best_of_tgt = _best(scores, 1)
         return [_Link(i, j) for i, j in sorted(best_of_src.items()) if best_of_tgt.get(j) == i]
+
+
+Partners = dict[str, dict[str, float]]
+
+
+class _OfDirection(BaseModel):
+    """The associations of one direction of several, as JSON."""
+
+    src: str
+    tgt: str
+    partners: Partners
+
+
+def annotators_to_json(annotators: Mapping[Direction, TermAnnotator]) -> bytes:
+    """Return the associations of each direction as JSON: an object, or a list of several."""
+    found: list[Any] = [
+        {"src": direction.src, "tgt": direction.tgt, "partners": annotator.partners}
+        for direction, annotator in annotators.items()
+    ]
+    content = found if len(found) > 1 else found[0]["partners"]
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
+def annotators_from_json(content: bytes, directions: Sequence[Direction]) -> dict[Direction, TermAnnotator]:
+    """Read what `annotators_to_json` wrote.
+
+    Args:
+        content: The JSON.
+        directions: The directions of the run.
+
+    Raises:
+        ValueError: It is damaged, or of other directions.
+    """
+    if len(directions) == 1:
+        return {directions[0]: TermAnnotator(TypeAdapter(Partners).validate_json(content, strict=True))}
+    rows = TypeAdapter(list[_OfDirection]).validate_json(content, strict=True)
+    found = {Direction(row.src, row.tgt): TermAnnotator(row.partners) for row in rows}
+    if {*found} != {*directions}:
+        raise ValueError("it is of other directions")
+    return found
 
 
 def without_annotations(
@@ -195,6 +247,19 @@ def _annotation(group: Sequence[_Link], src_words: Sequence[Word], tgt: str, tgt
     return Annotation(src_words[group[0].src].start, src_words[group[-1].src].end, target)
 
 
+def _is_whole(line: str, word: Word) -> bool:
+    """Return True if a word begins with a letter, and spaces, marks of a sentence or nothing are beside it."""
+    before = line[: word.start][-1:]
+    after = line[word.end :][:1]
+    is_delimited = (not before or before.isspace()) and (not after or after.isspace() or after in MARKS)
+    return word.text[0].isalpha() and is_delimited
+
+
+def _begins_sentence(words: Sequence[Word], index: int) -> bool:
+    """Return True if a word is the first one of a line or of a sentence in it."""
+    return index == 0 or words[index - 1].text in ENDS_OF_SENTENCES
+
+
 class _SideCounts:
     """The words of one side of the pairs, and the number of lines that each is in."""
 
@@ -214,8 +279,8 @@ class _SideCounts:
         return np.array([self._lines[i] for i in range(len(self.ids))], dtype=np.int64)
 
 
-def _associated(pairs: Iterable[Pair], max_share: float) -> dict[str, dict[str, float]]:
-    """Return the Dice coefficients of source and target words of at least `MIN_DICE`, see `TermAnnotator`."""
+def _associated(pairs: Iterable[Pair], max_share: float, min_dice: float) -> dict[str, dict[str, float]]:
+    """Return the Dice coefficients of source and target words, see `TermAnnotator.learn`."""
     src = _SideCounts()
     tgt = _SideCounts()
     keys_of_lines = _keys_of_lines(pairs, src, tgt)
@@ -228,7 +293,7 @@ def _associated(pairs: Iterable[Pair], max_share: float) -> dict[str, dict[str, 
     tgt_total = tgt.num_lines()[tgt_of_key]
     dice = 2 * together / (src_total + tgt_total)
     most = max(MIN_FREQUENT, max_share * len(keys_of_lines))
-    kept = (dice >= MIN_DICE) & (src_total <= most) & (tgt_total <= most)
+    kept = (dice >= min_dice) & (src_total <= most) & (tgt_total <= most)
     src_words = list(src.ids)
     tgt_words = list(tgt.ids)
     partners: dict[str, dict[str, float]] = {}

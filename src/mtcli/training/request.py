@@ -61,7 +61,9 @@ class InitialModel:
     def values(self) -> Values:
         """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
         info = self.info
-        return _values_from_model(info.src, info.tgt, info.model, info.decode if self.tokenizer.sentencepiece else None)
+        decode = info.decode if self.tokenizer.sentencepiece else None
+        values = _values_from_model(info.src, info.tgt, info.model, decode)
+        return {**values, "tokenizer.type": self.tokenizer.kind, "tokenizer.joint": self.tokenizer.joint}
 
 
 @dataclass(frozen=True)
@@ -100,39 +102,49 @@ def resolve(
         ModelError: `init` is no model, or the run in the folder is damaged.
         StorageError: The run folder may not be written.
     """
-    as_given = given_values(file, as_table(options), sets)
     where = f"{file}: " if file else ""
+    given = given_values(file, as_table(options), sets)
     initial = InitialModel.load(init) if init else None
-    from_model = initial.values() if initial else {}
+    from_model: Values = {}
     if initial is not None:
-        _check_direction_is_given(initial, as_given)
-    given = _with_languages(as_given, complete(as_given, initial=from_model, where=where))
-    config = complete(given, initial=from_model, where=where)
+        _check_direction_is_given(initial, given)
+        from_model = initial.values()
+    checked = complete(given, initial=from_model, where=where)
+    data = _with_languages(checked.data)
+    config = checked.model_copy(update={"data": data})
     if initial is not None:
-        has_child = initial.parent.has_child(config)
-        if config.tokenizer.file and not has_child:
-            raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
-        if has_child:
-            from_model = _values_of_child(initial, given, where)
-            config = complete(given, initial=from_model, where=where)
-    _warn_of_codes(config.data)
-    run = out or RUNS / run_name(config.data, file)
+        from_model |= _tokenizer_of_child(initial, config)
+    _warn_of_codes(data)
+    run = out or RUNS / run_name(data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
         raise UsageError(f"--out {run}: not valid Unicode, as a run folder's name must be; choose another")
     deleted_model = init if overwrite else None
     check_folder(run, _inputs(config, deleted_model), option="--out")
+    of_run: Values = {}
     existing_config = None if overwrite else begun_config(run)
-    if existing_config is not None and init is None and starts_from_model(run):
-        # A fine-tuning that is resumed needs no --init, and has its own languages.
-        from_model = _values_of_fine_tuning(existing_config)
-        given = _with_languages(as_given, complete(as_given, initial=from_model, where=where))
-    unset: Values = {}
     if existing_config is not None:
-        unset["data"] = {"variants": existing_config.data.variants}
-    if existing_config is not None and existing_config.train.time and MAX_STEPS in unset_settings(config):
-        # A command without a budget resumes with the time of the run.
-        unset["train"] = {"time": existing_config.train.time}
-    return TrainingRequest(complete(merged(unset, given), initial=from_model, where=where), run, initial, overwrite)
+        of_run["data"] = {"variants": existing_config.data.variants}
+        if existing_config.train.time and MAX_STEPS in unset_settings(config):
+            # A command without a budget resumes with the time of the run.
+            of_run["train"] = {"time": existing_config.train.time}
+        if init is None and starts_from_model(run):
+            # A fine-tuning that is resumed needs no --init, and has its own languages.
+            from_model = _values_of_fine_tuning(existing_config)
+            data = _with_languages(checked.data, existing_config.data)
+    values = merged(of_run, {**given, "data": data.model_dump(exclude_unset=True)})
+    return TrainingRequest(complete(values, initial=from_model, where=where), run, initial, overwrite)
+
+
+def directed_data(options: Mapping[str, Any]) -> DataConfig:
+    """Return the settings of `data` with the languages of each corpus, as `resolve` finds them.
+
+    Args:
+        options: See `resolve`; those of `data`.
+
+    Raises:
+        UsageError, DataError: See `resolve`.
+    """
+    return _with_languages(complete(given_values(None, as_table(options), ())).data)
 
 
 def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
@@ -172,26 +184,28 @@ def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeCon
     shape = model.model_dump(exclude={"dropout"}, exclude_none=True)
     values |= {f"model.{name}": value for name, value in shape.items()}
     if decode is not None:
-        values["tokenizer.type"] = "sentencepiece"
         values |= {f"decode.{name}": value for name, value in decode.model_dump().items()}
     return values
 
 
-def _values_of_child(initial: InitialModel, given: Values, where: str) -> Values:
-    """Return the values that a run of other languages than its model's takes from the model, by dotted name.
+def _tokenizer_of_child(initial: InitialModel, config: Config) -> Values:
+    """Return the tokenizer's settings, by dotted name, that a child does not take from its parent.
 
     Args:
-        initial: The model.
-        given: The given values.
-        where: The beginning of the messages of errors in them.
+        initial: The model that the run starts from, its parent or the model that it fine-tunes.
+        config: The configuration, in which the tokenizer is of the parent's kind unless the user gives another.
+
+    Raises:
+        UsageError: The run fine-tunes the model and has another tokenizer, or the parent's cannot be used as given.
     """
-    tokenizer = initial.tokenizer
-    values = {**initial.values(), "tokenizer.type": tokenizer.kind, "tokenizer.joint": tokenizer.joint}
-    config = complete(given, initial=values, where=where)
-    is_new = not config.tokenizer.file and initial.parent.choice(config) == "new"
-    if is_new and config.tokenizer.type == "sentencepiece":
-        values["tokenizer.type"] = "bpe"
-    return values
+    settings = config.tokenizer
+    if not initial.parent.has_child(config):
+        if settings.file:
+            raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
+        return {}
+    if not settings.file and initial.parent.choice(config) == "new" and settings.type == "sentencepiece":
+        return {"tokenizer.type": "bpe"}
+    return {}
 
 
 OF_EACH_CORPUS = ("src", "tgt", "valid", "test")
@@ -234,29 +248,30 @@ def as_table(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "data.train": None, "data.corpora": table}
 
 
-def _with_languages(given: Values, config: Config) -> Values:
-    """Return the given values with a language for each side of each corpus.
+def _with_languages(data: DataConfig, known: DataConfig | None = None) -> DataConfig:
+    """Return the settings of the data with a language for each side of each corpus.
 
     Unset languages are guessed from the names of the training pairs. Corpora of different languages become a table of
     corpora. A table of one pair of languages becomes a list of corpora, if it has one set of validation and test pairs.
 
     Args:
-        given: The given values.
-        config: The configuration that they make.
+        data: The settings that are given.
+        known: Settings whose languages are used instead of guesses.
 
     Raises:
         DataError: Training pairs are missing.
         UsageError: Languages cannot be found, or one set of validation or test pairs is given for several pairs of
             languages.
     """
-    data = config.data
-    src = data.src if "src" in data.model_fields_set else None
-    tgt = data.tgt if "tgt" in data.model_fields_set else None
+    src, tgt = (
+        getattr(data, side) if side in data.model_fields_set else getattr(known, side, None) for side in ("src", "tgt")
+    )
     found: dict[str, Any] = {}
     if data.corpora:
-        table = [_named(corpus, src, tgt) for corpus in data.corpora]
-        found = _as_values(table)
-    elif not data.is_demo and (src is None or tgt is None):
+        found = _as_values([_named(corpus, src, tgt) for corpus in data.corpora])
+    elif src is not None and tgt is not None:
+        found = {"src": src, "tgt": tgt}
+    elif not data.is_demo:
         guesses = guess_each([parse_source(spec).path for spec in data.train], src, tgt)
         table = [
             Corpus(train=spec, src=guess.src, tgt=guess.tgt) for spec, guess in zip(data.train, guesses, strict=True)
@@ -275,7 +290,7 @@ def _with_languages(given: Values, config: Config) -> Values:
         if torchrun.rank() == 0:
             directions = ", ".join(map(str, DataConfig.model_validate(found).directions))
             log.info("languages: %s%s; --src and --tgt choose others", directions, where)
-    return {**given, "data": {**given.get("data", {}), **found}}
+    return DataConfig.model_validate({**data.model_dump(exclude_unset=True), **found})
 
 
 def _named(corpus: Corpus, src: str | None, tgt: str | None) -> Corpus:
