@@ -144,8 +144,7 @@ def directed_data(options: Mapping[str, Any]) -> DataConfig:
     Raises:
         UsageError, DataError: See `resolve`.
     """
-    given = given_values(None, as_table(options), ())
-    return complete(_with_languages(given, complete(given))).data
+    return _with_languages(complete(given_values(None, as_table(options), ())).data)
 
 
 def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
