@@ -13,7 +13,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.improve.material import Material, check_material, plain_corpora, tokenizer_texts, total
+from mtcli.recipes.improve.material import Material, check_material, numbers_of, plain_corpora, tokenizer_texts
 from mtcli.recipes.improve.method import PLAIN, ImproveResult, Method, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
@@ -334,7 +334,7 @@ def _comparison(result: ImproveResult, stages: Stages) -> str:
     """Return how the best model compares with the plain one."""
     sizes = stages.decide("pairs", dict)
     if result.comparison is None:
-        pairs = counted(total(sizes["valid"]), "validation pair")
+        pairs = counted(sum(number for _, number in numbers_of(stages.request, sizes["valid"])), "validation pair")
         return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
     if not stages.request.has_several:
         return f"{result.best} against {PLAIN}, on {_gains(result.comparison, sizes['test'])}"
