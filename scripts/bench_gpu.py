@@ -51,7 +51,7 @@ from mtcli.training.loading import load_batches
 from mtcli.training.optimizer import clip_norm_
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 Figures = dict[str, Any]
 DEVICE = torch.device("cuda")
@@ -383,7 +383,7 @@ def decoding(size: Size) -> Figures:
     text = random_text(size.sentences, size)
     with learner_of(replace(size, pairs=10), "base") as (learner, _):
         model = learner.model.eval()
-    translator = Translator(PyTorchBackend(model, text, longest_src=MAX_LENGTH))
+    translator = ModelTranslator(PyTorchBackend(model, text, longest_src=MAX_LENGTH))
     lines = [str(row) for row in range(size.sentences)]
     searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
     found: Figures = {}

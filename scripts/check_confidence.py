@@ -34,7 +34,7 @@ from mtcli.text.letter_case import upper
 from mtcli.text.lines import Pair
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 MOST_LINES = 300
 """Lines of each kind that are compared with the pairs."""
@@ -118,7 +118,7 @@ def print_areas(
         print(f"{name:32} {len(found):>5} {area(usual, found):>6.3f} {mean:>10.1f} {chrf:>6}")
 
 
-def print_cost(translator: Translator, options: Options, lines: Sequence[str], rounds: int) -> None:
+def print_cost(translator: ModelTranslator, options: Options, lines: Sequence[str], rounds: int) -> None:
     """Print the CPU time of computing the confidence of translations, as a share of that of finding them."""
     confidence = translator.confidence
     assert confidence is not None

@@ -44,7 +44,7 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 from mtcli.translate.windows import SourceLine
 
 INLINE = frozenset(
@@ -124,10 +124,12 @@ def main() -> int:
     parser.add_argument("--most-bytes", type=int, default=200_000, help="larger files are skipped")
     parser.add_argument("--model", type=Path, help="a run; only it is used")
     given = parser.parse_args()
-    translators = {name: (Translator(Rule(rule)), Options()) for name, rule in STUBS.items()}
+    translators: dict[str, tuple[Translator, Options]] = {
+        name: (ModelTranslator(Rule(rule)), Options()) for name, rule in STUBS.items()
+    }
     if given.model:
-        translator, options, _ = load(given.model, engine="auto")
-        translators = {"model": (translator, options)}
+        model, defaults, _ = load(given.model, engine="auto")
+        translators = {"model": (model, defaults)}
     failed = False
     print("| type | translator | files | refused | structure differs | unchanged |")
     print("|---|---|---|---|---|---|")

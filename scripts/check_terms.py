@@ -52,7 +52,7 @@ from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load, load_with_pytorch
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 MOST_TERMS = 2
 """Terms of a line, at most."""
@@ -86,7 +86,7 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     backend, options, _ = load_with_pytorch([arguments.model], "cpu")
-    translator = Translator(backend)
+    translator = ModelTranslator(backend)
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
     annotator, annotated = training_terms(arguments.model)

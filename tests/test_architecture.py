@@ -39,7 +39,7 @@ GRAPH = imports_of_modules()
 def test_the_parser_sees_the_imports() -> None:
     assert {"corpus.batching", "storage.model_file", "errors"} <= GRAPH["training.trainer"]
     assert {"training.request", "training.run"} <= GRAPH["cli.train"]
-    assert {"corpus.readers.pairs", "corpus.demo", "text.tokenizer.tokenizer"} <= GRAPH["corpus.cache.build"]
+    assert {"corpus.readers.pairs", "corpus.demo", "text.tokenizer.tokenizer"} <= GRAPH["corpus.cache.corpora"]
     assert set().union(*GRAPH.values()) <= NAMES
     code = "def f():\n    from mtcli.model import loss\n    import mtcli.text.lines"
     assert list(imports(ast.parse(code))) == ["model.loss", "text.lines"]

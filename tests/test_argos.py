@@ -22,7 +22,7 @@ from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")
@@ -108,7 +108,9 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
     ours = toy()
     installed = argos.Installed(argos.install(exported / f"{NAME}.argosmodel", tmp_path), ours.tokenizer, 64)
     sources = [src for src, _ in PAIRS[::5]] + ["日本 dog.", "one  red dog"]
-    found = [translation.text for translation in Translator(installed).translate(sources, argos.SEARCH, warn=False)]
+    found = [
+        translation.text for translation in ModelTranslator(installed).translate(sources, argos.SEARCH, warn=False)
+    ]
     assert found == translations(ours, sources)
     parity = json.loads((exported / "parity.json").read_text())
     assert (parity["equal"], parity["sentences"], parity["length_penalty"]) == (72, 72, 0.2)

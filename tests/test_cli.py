@@ -31,10 +31,12 @@ LONG = " ".join(["stone", "bird"] * 500)
 
 EN_XX = ("--src", "en", "--tgt", "xx")
 
+SMALL = ("--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--set", "decode.max_extra=2")
+
 
 def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) -> None:
     text = f"red tree.\n\n  \n{LONG}\nsun\u2028moon\x85 bird\x0b.\nlast line without an end".encode()
-    done = mtcli("translate", "--model", toy_run, "--max-length", "60", cwd=tmp_path, stdin=text)
+    done = mtcli("translate", "--model", toy_run, "--max-length", "9", cwd=tmp_path, stdin=text)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().split("\n")
     assert len(lines) == 7
@@ -42,7 +44,7 @@ def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) ->
     assert [bool(line) for line in lines[:6]] == [True, False, False, True, True, True]
     assert b"line 4: a sentence has more tokens" in done.stderr
     (tmp_path / "in.txt").write_bytes(text)
-    again = mtcli("translate", "--model", toy_run, "--max-length", "60", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
+    again = mtcli("translate", "--model", toy_run, "--max-length", "9", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
     assert again.stdout == b""
     assert (tmp_path / "out.txt").read_bytes() == done.stdout
 
@@ -376,7 +378,7 @@ def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:
     folder = tmp_path / "my data"
     folder.mkdir()
     (folder / "pairs é.tsv").write_text(pairs)
-    sets = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    sets = [*SMALL, "--max-steps", "2"]
     line = ["train", "--train", "my data/pairs é.tsv", "--swap", "--src", "en", "--tgt", "xx", *sets]
     done = mtcli(*line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
@@ -444,7 +446,7 @@ def test_latest_does_not_leave_a_better_model_for_one_without_a_right_word(
 def test_train_takes_a_csv_as_its_only_argument(tmp_path: Path) -> None:
     rows = "".join(f'"{b}";"{a}"\r\n' for a, b in toy_pairs(60))
     (tmp_path / "my pairs.csv").write_bytes(b"\xef\xbb\xbf" + f"German;English\r\n{rows}".encode())
-    small = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    small = [*SMALL, "--max-steps", "2"]
     done = mtcli("train", "my pairs.csv", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stderr.decode()

@@ -30,7 +30,7 @@ from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 HELD_OUT = toy_pairs(120, seed=9)
 LINES = ["red blue tree.", "Ana 42 moon house?", "stone."]
@@ -178,7 +178,7 @@ def test_no_confidence_where_none_is_calibrated(
     assert "confidence" not in records(capsys, calibrated, "--no-repeat-ngram", "2", *LINES)[0]
     assert translated(calibrated, "torch", LINES, scores=False)[0].confidence is not None
     translator, _, _ = load(calibrated, "cpu", "torch")
-    assert Translator(translator.backend).confidence is None
+    assert ModelTranslator(translator.backend).confidence is None
 
 
 def test_the_api_has_the_confidence_of_each_candidate(

@@ -63,6 +63,26 @@ def test_tags_stay_with_their_sentence(segment: Inline, expected: list[Inline]) 
     assert split_segment(segment, "en") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("A man cooks.She eats.", "en", ["A man cooks.", "She eats."]),
+        ("Yes!I know?No.", "en", ["Yes!", "I know?", "No."]),
+        ("Он пришёл.Она ушла.", "ru", ["Он пришёл.", "Она ушла."]),
+        ("Mr.Smith met Prof.Jones.", "en", ["Mr.Smith met Prof.Jones."]),
+        ("java.lang.String and ASP.NET, e.g.The", "en", ["java.lang.String and ASP.NET, e.g.The"]),
+        ("see www.page.com.Now", "en", ["see www.page.com.Now"]),
+        ("one • two • three", "en", ["one ", "• two ", "• three"]),
+        ("* one * two", "en", ["* one ", "* two"]),
+        ("2 * 3 * 4", "en", ["2 * 3 * 4"]),
+    ],
+)
+def test_sentences_without_a_space_and_items_on_a_line_are_divided(
+    text: str, language: str, expected: list[str]
+) -> None:
+    assert split_sentences(text, language) == expected
+
+
 def test_a_long_sentence_is_split_at_clause_marks_then_at_spaces() -> None:
     sentence = "We saw 1,000 cats: red ones, big ones; and no dogs"
     parts = [text_of(part) for part in split_long((sentence,), lambda text: len(text.split()), 4)]

@@ -8,14 +8,14 @@ from helpers.toy import save_toy
 
 from mtcli.errors import DataError, ModelError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 
 @pytest.mark.parametrize("short", ["source", "second", "other"])
 def test_files_of_unequal_length_are_refused_before_translating(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: str
 ) -> None:
-    monkeypatch.setattr(Translator, "translate", lambda *_, **__: pytest.fail("translated"))
+    monkeypatch.setattr(ModelTranslator, "translate", lambda *_, **__: pytest.fail("translated"))
     for name in ("source", "first", "second", "other"):
         (tmp_path / name).write_text("red.\n" * (2 if name == short else 3))
     request = EvaluationRequest(

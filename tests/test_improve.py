@@ -11,7 +11,7 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -39,6 +39,7 @@ from mtcli.recipes.improve.run import improve, plan, summary
 from mtcli.recipes.improve.stages import Scores, Stages, Training
 from mtcli.recipes.monolingual import warning_about
 from mtcli.recipes.recipe import STATE, Stage
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 
@@ -108,17 +109,25 @@ class Simulation:
         for line in lines:
             translation = f"{model[:4]} {line[::-1]}"
             tag = BACK_TRANSLATION_TAG if "--tag" in words else ""
-            pair = {"en": line, "xx": translation} if "--forward" in words else {"xx": line, "en": tag + translation}
+            forward = "--forward" in words
+            default = ["en", "xx"] if forward else ["xx", "en"]
+            src, tgt = [*values_of(words, "--from"), *values_of(words, "--to")] or default
+            pair = {src: line, tgt: translation} if forward else {src: line, tgt: tag + translation}
             rows.append({"translation": pair, "log_prob": 0.0, "score": 0.0})
         Path(value_of(words, "-o")).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         return ""
 
     def eval(self, stage: str, words: list[str]) -> str:
         self.seconds += SCORING_SECONDS
+        has_several = "--split" in words
         if "--compare" in words:
             estimate = {"score": 20.0, "p_value": 0.01}
-            return json.dumps({"differences": [{"name": "BLEU", "a": estimate, "b": {**estimate, "score": 21.0}}]})
+            found = {"differences": [{"name": "BLEU", "a": estimate, "b": {**estimate, "score": 21.0}}]}
+            each = [{"src": "en", "tgt": tgt, "pairs": 6, **found} for tgt in ("xx", "yy")]
+            return json.dumps({"directions": each, "mean": {"BLEU": 1.0}} if has_several else found)
         score = self.bleu.get(stage.removesuffix(", validation"), 0.0)
+        if has_several:
+            return json.dumps({"mean": {"BLEU": score, "chrF2": score}})
         return json.dumps([{"name": "BLEU", "score": score}, {"name": "chrF2", "score": score}])
 
 
@@ -872,6 +881,250 @@ SMALL = [
 
 MINUTES = 6 * HANGS
 """Limit of a command that starts ten processes in turn, on a busy machine."""
+
+
+XX = Direction("en", "xx")
+YY = Direction("en", "yy")
+
+
+@pytest.fixture
+def several(files: Path) -> Path:
+    """Write pairs and text of a second target language too, in which each word is doubled."""
+    pairs = [(src, " ".join(f"{word}{word}" for word in src.split())) for src, _ in toy_pairs(260, seed=4)]
+    write_tsv(files / "more.tsv", pairs[:160])
+    (files / "mono.yy").write_text("".join(f"{tgt}\n" for _, tgt in pairs[130:]))
+    return files
+
+
+def several_request(out: str = "out", mono: Sequence[str] = ("xx=mono.xx", "yy=mono.yy"), **options: Any) -> Any:
+    values = {"data.train": ["pairs.tsv", "more.tsv@2"], "data.src": "en", "data.tgt": ["xx", "yy"]}
+    values |= {"train.max_steps": 400, **options}
+    return resolve_request(values, (), out=Path(out), mono_tgt=None, mono_src=None, device="auto", mono=mono)
+
+
+def corpora_of(words: Sequence[str]) -> list[tuple[str, Direction]]:
+    """Return the training pairs of a stage, each with its direction."""
+    directions = map(Direction, values_of([*words], "--src"), values_of([*words], "--tgt"))
+    return list(zip(values_of([*words], "--train"), directions, strict=True))
+
+
+def rows_in(path: Path, direction: Direction) -> list[tuple[str, str]]:
+    rows = [json.loads(line)["translation"] for line in path.read_text().splitlines()]
+    assert all(set(row) == {*direction} for row in rows)
+    return [(row[direction.src], row[direction.tgt]) for row in rows]
+
+
+def test_one_reverse_model_translates_the_text_of_all_directions_back(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, stages, simulation = run(several_request(), monkeypatch)
+    assert list(simulation.commands) == [
+        "tokenizer",
+        "plain",
+        "plain, validation",
+        "reverse-1",
+        "synthetic-1/back.en-xx-1",
+        "synthetic-1/back.en-yy-1",
+        "improved-1",
+        "improved-1, validation",
+        "comparison",
+        "ensemble, validation",
+    ]
+    assert corpora_of(simulation.commands["plain"]) == [
+        ("out/pairs/train-1.jsonl", XX),
+        ("out/pairs/train-2.jsonl@2", YY),
+    ]
+    assert corpora_of(simulation.commands["reverse-1"]) == [
+        ("out/pairs/train-1.jsonl", XX.reversed()),
+        ("out/pairs/train-2.jsonl@2", YY.reversed()),
+    ]
+    assert values_of([*simulation.commands["tokenizer"]], "--target-language") == ["en", "xx", "yy"]
+    *real, last, more = corpora_of(simulation.commands["improved-1"])
+    assert [direction for _, direction in real] == [XX, YY]
+    assert [last, more] == [("out/synthetic-1/pairs.en-xx.jsonl", XX), ("out/synthetic-1/pairs.en-yy.jsonl", YY)]
+    for direction in (XX, YY):
+        name = f"{direction.src}-{direction.tgt}"
+        words = [*simulation.commands[f"synthetic-1/back.{name}-1"]]
+        assert (value_of(words, "--from"), value_of(words, "--to")) == direction.reversed()
+        assert value_of(words, "--model") == "out/reverse-1"
+        text = (several / f"mono.{direction.tgt}").read_text().splitlines()
+        made = rows_in(several / f"out/synthetic-1/pairs.{name}.jsonl", direction)
+        assert {tgt for _, tgt in made} <= {*text}
+        assert result.candidates["improved-1"].synthetic[direction] == len(made) > 50
+    numbers = result.candidates["improved-1"].synthetic
+    assert f"Synthetic pairs of improved-1: en → xx {numbers[XX]}, en → yy {numbers[YY]}." in summary(result, stages)
+    assert "improved-1 against plain: BLEU +1.0 (mean of 2 directions). en → xx, on 6 test pairs: BLEU" in summary(
+        result, stages
+    )
+
+
+def test_both_directions_need_no_reverse_model(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mono = ("xx=mono.xx", "en=mono.en")
+    _, _, simulation = run(several_request(mono=mono, **{"data.both_directions": True}), monkeypatch)
+    assert "reverse-1" not in simulation.commands
+    back = [name for name in simulation.commands if name.startswith("synthetic-1/")]
+    assert back == [f"synthetic-1/back.{name}-1" for name in ("en-xx", "xx-en", "yy-en")]
+    for name in back:
+        assert value_of([*simulation.commands[name]], "--model") == "out/plain"
+    trained = corpora_of(simulation.commands["plain"])
+    assert [direction for _, direction in trained] == [XX, XX.reversed(), YY, YY.reversed()]
+    valid = dict(zip(trained, values_of([*simulation.commands["plain"]], "--valid"), strict=True))
+    assert {file for (_, direction), file in valid.items() if {*direction} == {*XX}} == {"out/pairs/valid.en-xx.jsonl"}
+    assert values_of([*simulation.commands["plain"]], "--both-directions") == []
+    held_out = rows_in(several / "out/pairs/valid.en-xx.jsonl", XX)
+    for number, direction in ((1, XX), (2, XX.reversed())):
+        pairs = rows_in(several / f"out/pairs/train-{number}.jsonl", direction)
+        sources = {pair[0] if direction == XX else pair[1] for pair in held_out}
+        assert not sources & {src for src, _ in pairs}
+
+
+def test_real_pairs_are_weighted_by_the_synthetic_pairs_of_their_direction(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"data.train": ["pairs.tsv@0.005", "more.tsv@2"]}
+    result, _, simulation = run(several_request(mono=["xx=mono.xx"], **few), monkeypatch)
+    (xx, _), (yy, _), (synthetic, direction) = corpora_of(simulation.commands["improved-1"])
+    assert direction == XX
+    assert result.candidates["improved-1"].synthetic == {XX: len(rows_in(several / synthetic, XX))}
+    num_real = len(rows_in(several / "out/pairs/train-1.jsonl", XX))
+    num_synthetic = result.candidates["improved-1"].synthetic[XX]
+    assert parse_source(xx).weight * num_real == pytest.approx(num_synthetic / 2, rel=0.01)
+    assert parse_source(yy).weight == 2
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_diversification_of_several_directions_keeps_each_pair_in_its_own(
+    both: bool, several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = several_request(mono=(), **{"data.both_directions": both or None})
+    _, _, simulation = run(request, monkeypatch)
+    assert ("reverse-1" in simulation.commands) is not both
+    for spec, direction in corpora_of(simulation.commands["improved-1"]):
+        if not spec.startswith("out/synthetic-1/pairs."):
+            continue
+        real = [
+            row
+            for number, own in enumerate(request.config.data.directed, 1)
+            if own.direction == direction
+            for row in rows_in(several / f"out/pairs/train-{number}.jsonl", direction)
+        ]
+        made = rows_in(several / spec, direction)
+        sources = {src for src, _ in real}
+        targets = {tgt for _, tgt in real}
+        assert all((src in sources) != (tgt in targets) for src, tgt in made)
+        assert {src in sources for src, _ in made} == {True, False}, "translations by only one order"
+
+
+@pytest.mark.parametrize(
+    ("mono", "both"),
+    [(("xx=mono.xx",), False), (("xx=mono.xx", "yy=mono.yy", "en=mono.en"), True), ((), False), ((), True)],
+)
+def test_the_plan_of_several_directions_shows_the_stages_that_run(
+    mono: Sequence[str], both: bool, several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = several_request(mono=mono, **{"data.both_directions": both or None})
+    shown = plan(request)
+    assert not (several / "out").exists()
+    _, _, simulation = run(request, monkeypatch)
+    expected = [
+        name.removesuffix("-1") if name.startswith("synthetic-") else name
+        for name in simulation.commands
+        if not re.fullmatch(r"(improved|forward)-\d, validation", name)  # all models are scored as the plain one
+    ]
+    lines = [line for line in shown.splitlines() if re.match(r"[a-z]\S+( \(.*\)|, \w+)?: ", line)]
+    assert [re.sub(r" \(\d+% of the budget\)$", "", line.partition(": ")[0]) for line in lines] == expected
+    commands = {shlex.join(["mtcli", *words]) for words in simulation.commands.values()}
+    assert {line.strip() for line in shown.splitlines() if line.startswith("  ")} <= commands
+
+
+def test_text_in_a_language_that_is_no_target_is_refused(several: Path) -> None:
+    for mono, words in (
+        (["en=mono.en"], "no direction has the target language en.*xx, yy.*--both-directions"),
+        (["zz=mono.xx"], "--mono zz=mono.xx: no pairs of zz; choose from xx, yy"),
+        (["mono.xx"], "write LANGUAGE=FILE, such as xx=FILE"),
+        (["xx="], "names no file"),
+        (["xx=mono.xx", "xx=mono.yy"], "a second text in xx"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            several_request(mono=mono)
+    values = {"data.train": ["pairs.tsv", "more.tsv"], "data.src": "en", "data.tgt": ["xx", "yy"]}
+    with pytest.raises(UsageError, match=r"--mono-tgt mono.xx: for one pair of languages.*--mono LANGUAGE=FILE"):
+        resolve_request(values, (), out=None, mono_tgt=Path("mono.xx"), mono_src=None, device="auto")
+    pairs = ("--train", "pairs.tsv", "--tgt", "xx", "--train", "more.tsv", "--tgt", "yy", "--src", "en")
+    missing = harness.run("improve", *pairs, "--mono", "xx=none.xx", cwd=several)
+    harness.refused(missing, 3, "none.xx", "No such file")
+    (several / "empty.xx").write_text("\n")
+    with pytest.raises(DataError, match=r"--mono xx empty.xx: has no usable line"):
+        improve(several_request(mono=["xx=empty.xx"]))
+
+
+def test_text_of_one_pair_can_be_given_by_its_language(files: Path) -> None:
+    values = {"data.train": ["pairs.tsv"], "data.src": "en", "data.tgt": "xx"}
+    request = resolve_request(
+        values, (), out=Path("out"), mono_tgt=None, mono_src=None, device="auto", mono=["xx=mono.xx"]
+    )
+    named = request_for(mono_tgt="mono.xx", **{"train.max_steps": None})
+    assert request.identity() == named.identity()
+
+
+def test_an_interrupted_command_of_several_directions_gives_the_same_bytes(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = several_request()
+    run(request, monkeypatch)
+    (several / "out").rename(several / "whole")
+    rng = random.Random(8)
+    save = module.Recipe._save
+    interruptions = 0
+
+    def unsafe_save(recipe: module.Recipe) -> None:
+        if rng.random() < 0.2:
+            raise KeyboardInterrupt
+        save(recipe)
+
+    monkeypatch.setattr(module.Recipe, "_save", unsafe_save)
+    while True:
+        try:
+            improve(request)
+            break
+        except KeyboardInterrupt:
+            interruptions += 1
+    assert interruptions > 3
+    assert outcome(several / "out") == outcome(several / "whole")
+
+
+def test_the_stages_of_several_directions_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = toy_pairs(110)
+    write_tsv(tmp_path / "pairs.tsv", pairs[:60])
+    write_tsv(tmp_path / "more.tsv", [(src, src.upper()) for src, _ in pairs[30:80]])
+    (tmp_path / "mono.xx").write_text("".join(f"{tgt}\n" for _, tgt in pairs[80:]))
+    (tmp_path / "mono.yy").write_text("".join(f"{src.upper()}\n" for src, _ in pairs[80:]))
+
+    def run_in_fork(stage: Stage, while_waiting: Callable[[], None]) -> str:
+        done = harness.run(*stage.arguments, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
+        assert done.code == 0, done.err
+        return done.out if stage.is_captured else ""
+
+    monkeypatch.setattr(module, "run_command", run_in_fork)
+    options = {"data.train": ["pairs.tsv", "more.tsv"], "data.src": "en", "data.tgt": ["xx", "yy"]}
+    sets = (*SMALL, "train.average=1", "data.variants=off", "decode.beam_size=1", "decode.max_extra=2")
+    request = resolve_request(
+        {**options, "train.max_steps": 40}, sets, out=Path("out"), mono_tgt=None, mono_src=None, device="cpu",
+        mono=["xx=mono.xx", "yy=mono.yy"],
+    )  # fmt: skip
+    result, stages = improve(request)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "from en to xx, from en to yy" in card
+    assert "reverse-1" in stages.trainings
+    for direction in (XX, YY):
+        folder = tmp_path / "out" / "synthetic-1"
+        made = rows_in(folder / f"back.{direction.src}-{direction.tgt}-1.jsonl", direction)
+        assert {tgt for _, tgt in made} <= {*(tmp_path / f"mono.{direction.tgt}").read_text().splitlines()}
+        assert made
+    info = json.loads((tmp_path / "out/improved-1/data/info.json").read_text())
+    assert [source["synthetic"] for source in info["sources"]] == [False, False, True, True]
+    assert [number for number, _ in info["weights"]][2:] == [*result.candidates["improved-1"].synthetic.values()]
 
 
 @pytest.mark.slow

@@ -68,6 +68,12 @@ def test_placeholders_messages_of_icu_and_links_stay() -> None:
         ('{"a": {"message": "One", "description": "no", "placeholders": {"n": {"content": "no"}}}}', ["One"]),
         ('{"a": {"id": "no", "defaultMessage": "One", "description": "no"}}', ["One"]),
         ('{"a": {"message": "One", "title": "Two"}}', ["One", "Two"]),
+        (
+            '{"a": {"message": "One", "description": "no"}, "b": {"message": "Two", "c": "Three"}}',
+            ["One", "Two", "Three"],
+        ),
+        ('{"form": {"message": "Message", "description": "Label"}, "a": "One"}', ["Message", "Label", "One"]),
+        ('{"message": "Message", "description": "Label"}', ["Message", "Label"]),
         ('[{"term": "no", "definition": "One", "context": "no"}]', ["One"]),
         ('{"@@locale": "en", "a": "One", "@a": {"description": "no"}, "$schema": "no", "_comment": "no"}', ["One"]),
         ('{"language": "Language", "lang": "en-US", "dir": "ltr", "code": "fr", "no": "No"}', ["Language", "No"]),

@@ -20,7 +20,7 @@ from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 Train = Callable[..., Path]
 
@@ -110,7 +110,7 @@ def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
 def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:
     (test,) = events(finished, "test")
     model, info, tokenizer = model_file.load_model(finished)
-    translator = Translator(PyTorchBackend(model, tokenizer, info.longest_src))
+    translator = ModelTranslator(PyTorchBackend(model, tokenizer, info.longest_src))
     options = Options.of(info.decode)
     pairs = read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]

@@ -25,7 +25,7 @@ from mtcli.report.run_report import to_card, to_html, write_report
 from mtcli.storage import ROBUSTNESS, model_file
 from mtcli.text.lines import Pair
 from mtcli.text.typed_forms import FORMS
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 PAIRS: list[Pair] = [
     ("Two dogs run, and Tom is near.", "Zwei Hunde rennen, und Tom ist in der Nähe."),
@@ -257,13 +257,13 @@ def test_translating_as_translate_does_splits_the_lines(
     toy_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
-    original = Translator._begin_window
+    original = ModelTranslator._begin_window
 
-    def noted(self: Translator, first: int, lines: list[str], *arguments: object, **options: object) -> object:
+    def noted(self: ModelTranslator, first: int, lines: list[str], *arguments: object, **options: object) -> object:
         asked.extend(lines)
         return original(self, first, lines, *arguments, **options)
 
-    monkeypatch.setattr(Translator, "_begin_window", noted)
+    monkeypatch.setattr(ModelTranslator, "_begin_window", noted)
     monkeypatch.chdir(toy_run.parent)
     Path("src").write_text("Red sun here.\nBlue moon there.\n")
     Path("ref").write_text("Rot.\nBlau.\n")

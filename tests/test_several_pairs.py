@@ -12,7 +12,7 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from helpers.harness import outcome, refused, run, start, until, whole
 from helpers.servers import started
-from helpers.toy import SEVERAL_PAIRS, save_toy, several_toy
+from helpers.toy import PAIRS, SEVERAL_PAIRS, save_toy, several_toy, toy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +29,7 @@ from mtcli.documents.lines import BySentence
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange import argos
 from mtcli.exchange.export import export
+from mtcli.recipes.augment import chosen_direction
 from mtcli.serve.app import load_app
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
@@ -37,10 +38,12 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.training.request import resolve
 from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.translator import Translator
+from mtcli.translate.translation import Options
+from mtcli.translate.translator import ModelTranslator
 
 XX = Direction("en", "xx")
 YY = Direction("en", "yy")
+TOY_SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
 SETTINGS = [*TOY_SETTINGS, "train.engine=false", "train.average=1"]
 
 
@@ -309,6 +312,13 @@ def test_both_directions_need_pairs_of_people(files: tuple[Path, Path], tmp_path
         build(None, {}, ["data.both_directions=true"])
 
 
+def test_held_out_pairs_that_are_named_for_both_directions_count_once(files: tuple[Path, Path]) -> None:
+    both = [("v.jsonl", "en", "xx"), ("v.jsonl", "xx", "en"), ("w.jsonl", "en", "yy"), ("v.jsonl", "en", "xx")]
+    table = [{"train": "x.jsonl", "src": src, "tgt": tgt, "valid": valid} for valid, src, tgt in both]
+    data = build(None, {"data.corpora": table}, []).data
+    assert data.given_splits("valid") == [("v.jsonl", XX), ("w.jsonl", YY)]
+
+
 def test_a_direction_without_pairs_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     empty = write_tsv(tmp_path / "empty.tsv", [("a " * 300, "b")])
     with pytest.raises(DataError, match=r"empty.tsv: no pair of en → yy to train on"):
@@ -341,7 +351,12 @@ def test_evaluation_shows_each_direction_and_the_mean(trained: Path) -> None:
     assert found["mean"]["chrF2"] == pytest.approx(sum(scores) / 2, abs=0.06)  # sacrebleu rounds them
     one = json.loads(run("eval", "--model", trained, "--chrf", "--json", "-b", "1", "--to", "yy").out)
     assert one["score"] == scores[1]
-    refused(run("eval", "--model", trained, "--compare", trained), 2, "--compare: for one direction", "--to")
+    refused(
+        run("eval", "--model", trained, "--compare", trained / "README.md"),
+        2,
+        "--compare with a file: for one direction",
+        "--to",
+    )
     refused(run("eval", "--model", trained, "--to", "zz"), 2, "--to zz: choose from xx, yy")
     refused(run("eval", "--model", trained, "--robust"), 2, "--robust", "--to")
 
@@ -356,6 +371,20 @@ def test_a_direction_is_compared_with_a_model_of_one_pair(
     found = run("eval", "--model", trained, "--to", "yy", "--compare", single, "-b", "1")
     assert found.code == 0, found.err
     assert "training data" not in found.err
+    refused(run("eval", "--model", trained, "--compare", single, "-b", "1"), 2, "does not translate en → xx", "--to")
+
+
+def test_a_comparison_of_all_directions_has_that_of_each(trained: Path) -> None:
+    command = ("eval", "--model", trained, "--compare", trained, "-b", "1", "--bleu", "--chrf")
+    found = json.loads(run(*command, "--json").out)
+    assert [(each["src"], each["tgt"]) for each in found["directions"]] == [XX, YY]
+    for each in found["directions"]:
+        alone = json.loads(run(*command, "--to", each["tgt"], "--json").out)
+        assert each["differences"] == alone["differences"]
+    assert found["mean"] == {"BLEU": 0.0, "chrF2": 0.0}
+    shown = run(*command).out
+    assert "en → yy, 2 pairs" in shown
+    assert shown.endswith("mean of 2 directions, B against A: BLEU +0.0, chrF2 +0.0\n")
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +427,7 @@ def test_a_package_is_for_its_own_target_language(toy_of_several: Path, tmp_path
     translator = several_toy()
     for target, text in (("es", "uno rojo perro."), ("xx", "eno der god.")):
         installed = argos.install(tmp_path / "out" / f"translate-en_{target}-1_0.argosmodel", tmp_path)
-        package = Translator(argos.Installed(installed, translator.tokenizer, 64))
+        package = ModelTranslator(argos.Installed(installed, translator.tokenizer, 64))
         options = replace(argos.SEARCH, to=target)
         assert [found.text for found in package.translate(["one red dog."], options, warn=False)] == [text]
 
@@ -431,7 +460,7 @@ def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> Non
     found = run("translate", *lines, "--model", trained, "--as-is")
     assert found.out == run("translate", *lines, "--model", trained, "--to", "xx", "--as-is").out
     backend, options, languages = PyTorchBackend.load(trained, torch.device("cpu"))
-    translator = BySentence(Translator(backend), *languages)
+    translator = BySentence(ModelTranslator(backend), *languages)
     searched: list[list[str]] = []
 
     def search(sources, options):  # type: ignore[no-untyped-def]
@@ -456,7 +485,9 @@ def test_the_server_has_each_direction(both_ways: Path) -> None:
         backend, options, _ = PyTorchBackend.load(both_ways, torch.device("cpu"))
         for source, target in (("en", "xx"), ("en", "yy"), ("xx", "en")):
             options = replace(options, to=target, repair=True)
-            found = list(BySentence(Translator(backend), source, target).translate(["red tree."], options, warn=False))
+            found = list(
+                BySentence(ModelTranslator(backend), source, target).translate(["red tree."], options, warn=False)
+            )
             assert answer("red tree.", source, target) == (200, {"translatedText": found[0].text})
         assert answer("red tree.", "xx", "yy")[0] == 400
         assert '"targets": ["xx", "yy"]' in site.send("/")[1]
@@ -497,13 +528,6 @@ def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: 
     assert info.directions == (Direction("en", "gn"), Direction("en", "nah"))
 
 
-def test_recipes_refuse_several_pairs(files: tuple[Path, Path], tmp_path: Path) -> None:
-    for name in ("gn", "nah"):
-        write_tsv(tmp_path / f"es-{name}.tsv", toy_pairs(30))
-    pairs = ("--train", tmp_path / "es-gn.tsv", "--train", tmp_path / "es-nah.tsv", "--src", "es")
-    refused(run("improve", *pairs, "--tgt", "gn", "--set", "data.both_directions=true"), 2, "of one pair of languages")
-
-
 def test_each_pair_of_languages_is_checked_by_itself(tmp_path: Path) -> None:
     for name, number in (("es-gn", 40), ("es-nah", 30)):
         write_tsv(tmp_path / f"{name}.tsv", toy_pairs(number))
@@ -529,3 +553,52 @@ def test_a_given_tokenizer_needs_one_vocabulary_and_the_tags(
     train_tokenizer(toy_pairs(300)).save(tmp_path / "tokenizer.json")
     with pytest.raises(UsageError, match="xx: the vocabulary has no tag for this target language, for none"):
         prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}")
+
+
+@pytest.mark.parametrize("target", ["es", "xx"])
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_model_of_several_directions_translates_in_the_chosen_one(
+    target: str, forward: bool, toy_of_several: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mono.en"
+    path.write_text("".join(f"{line}\n" for line in TOY_SOURCES))
+    output = tmp_path / "out.jsonl"
+    options = ["--forward"] if forward else []
+    done = run("augment", "--model", toy_of_several, "-i", path, "-o", output, "--to", target, *options)
+    assert done.code == 0, done.err
+    pairs = [json.loads(line)["translation"] for line in output.read_text().splitlines()]
+    assert len(pairs) > len(TOY_SOURCES) / 2
+    assert {tuple(pair) for pair in pairs} == {("en", target) if forward else (target, "en")}
+    translated = several_toy().translate(TOY_SOURCES, Options(to=target), quiet=True)
+    translations = {line: found.text for line, found in zip(TOY_SOURCES, translated, strict=True)}
+    assert all(translations[pair["en"]] == pair[target] for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "the model has several directions; choose with --from and --to: en → es, en → xx"),
+        (["--to", "zz"], "--to zz: the model has no such direction; choose with --from and --to: en → es, en → xx"),
+        (["--from", "xx", "--to", "es"], "--from xx --to es: the model has no such direction"),
+    ],
+)
+def test_a_direction_that_the_model_lacks_is_refused(
+    options: list[str], named: str, toy_of_several: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mono.en"
+    path.write_text("one red dog.\n")
+    done = run("augment", "--model", toy_of_several, "-i", path, "-o", tmp_path / "out.tsv", *options)
+    refused(done, 2, named)
+
+
+def test_a_direction_is_chosen_by_the_language_of_the_text_or_of_the_translation() -> None:
+    backend = PyTorchBackend(toy().model, toy().tokenizer, 64)
+    assert chosen_direction(backend, XX, "en", None) == XX
+    with pytest.raises(UsageError, match="--from fr: this model translates from en only"):
+        chosen_direction(backend, XX, "fr", None)
+    with pytest.raises(UsageError, match="--to xx: this model translates into one language only"):
+        chosen_direction(backend, XX, None, "xx")
+    backend.directions = (XX.reversed(), YY.reversed())
+    assert chosen_direction(backend, XX.reversed(), "yy", None) == ("yy", "en")
+    with pytest.raises(UsageError, match="--to en: the model has several directions"):
+        chosen_direction(backend, XX.reversed(), None, "en")

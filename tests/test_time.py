@@ -178,7 +178,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Trainer, "step", step)
     monkeypatch.setattr(trainer_module, "update_confidence", calibrate)
     monkeypatch.setattr(Evaluator, "backend_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
-    monkeypatch.setattr(validation, "Translator", lambda backend: backend)
+    monkeypatch.setattr(validation, "ModelTranslator", lambda backend: backend)
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))
     monkeypatch.setattr(checkpoint, "write", write)
     monkeypatch.setattr(checkpoint, "verify", lambda path: None)

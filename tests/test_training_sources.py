@@ -8,7 +8,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from mtcli.cli import app
 from mtcli.config.build import build
 from mtcli.corpus.cache import encoded_pairs
-from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
+from mtcli.corpus.cache.corpora import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
 from mtcli.recipes.augment_output import PairOutput, write_pairs

@@ -35,7 +35,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 from mtcli.translate.windows import SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
@@ -107,7 +107,7 @@ def test_blank_lines_are_not_given_to_the_model(translator: TorchTranslator, mon
 def test_windows_and_batches_do_not_change_translations(
     translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, options: Options
 ) -> None:
-    lines = [*LINES[:5], "", *LINES[5:]]
+    lines = [*LINES[:5], "", *LINES[5:9]]
     whole = run(translator, lines, options)
     for window, tokens in ((3, 6000), (4096, 1), (5, 60), (1, 6000)):
         monkeypatch.setattr(windows, "WINDOW", window)
@@ -200,7 +200,7 @@ def scripted(*found: tuple[str, float]) -> list[Candidate]:
 
 
 def found_by(backend: Backend, **options: Any) -> list[tuple[str, float, int]]:
-    (one,) = run(Translator(backend), ["x"], Options(**options))
+    (one,) = run(ModelTranslator(backend), ["x"], Options(**options))
     for candidate in one.candidates:
         assert candidate.score == pytest.approx(candidate.log_prob / 2)
     return [(c.text, pytest.approx(math.exp(c.log_prob)), c.draws) for c in one.candidates]
@@ -246,7 +246,7 @@ def test_the_wider_beam_has_a_maximum_size() -> None:
 def test_several_translations_of_greedy_search_have_scores_on_one_scale() -> None:
     greedy = Candidate("Hallo", -2.0, -2.0, (5, 6))  # without a length penalty
     for n_best, penalty in ((1, 1.0), (2, length_penalty(3, alpha=0.6))):
-        (one,) = run(Translator(Scripted([greedy, *SCRIPT])), ["x"], Options(beam_size=1, n_best=n_best))
+        (one,) = run(ModelTranslator(Scripted([greedy, *SCRIPT])), ["x"], Options(beam_size=1, n_best=n_best))
         assert one.text == "Hallo"
         assert one.candidates[0].score == pytest.approx(-2.0 / penalty)
 
@@ -262,9 +262,9 @@ def test_samples_are_distinct_and_counted() -> None:
 def test_the_best_translation_does_not_depend_on_n_best(translator: TorchTranslator) -> None:
     drawn_again = replace(SAMPLE, n_best=1, temperature=0.3, max_length=2)
     for options in (GREEDY, BEAM, replace(BEAM, prefix="der"), replace(SAMPLE, n_best=1), drawn_again):
-        alone = run(translator, LINES, options)
+        alone = run(translator, LINES[:6], options)
         for n_best in (2, 7):
-            several = run(translator, LINES, replace(options, n_best=n_best))
+            several = run(translator, LINES[:6], replace(options, n_best=n_best))
             assert [one.text for one in several] == [one.text for one in alone]
             assert [len(set(found)) for found in texts(several)] == [len(found) for found in texts(several)]
             if not options.sample:
@@ -276,7 +276,7 @@ def test_the_best_translation_does_not_depend_on_n_best(translator: TorchTransla
 @pytest.mark.parametrize("prefix", ["der", "eulb der no", "24 mo", "n"])
 @pytest.mark.parametrize("options", [GREEDY, BEAM, SAMPLE])
 def test_translations_begin_with_the_prefix(translator: TorchTranslator, prefix: str, options: Options) -> None:
-    found = run(translator, LINES[:6], replace(options, prefix=prefix, max_length=40))
+    found = run(translator, LINES[:4], replace(options, prefix=prefix, max_length=20))
     assert all(c.text.startswith(prefix) for one in found for c in one.candidates)
     assert any(len(one.text) > len(prefix) for one in found)
 
@@ -663,12 +663,12 @@ def test_the_next_hypothesis_takes_the_place_of_one_that_fails(bad: str, n_best:
     hypotheses = [(bad, 0.4), ("ein Hund", 0.2), (SHORTER_LOOP, 0.1), ("eine Katze", 0.05)]
     backend = Looping({0: hypotheses}, best_only=best_only)
     options = replace(REPAIR, n_best=n_best, scores=n_best > 1)
-    (one,) = run(Translator(backend), ["x"], options)
+    (one,) = run(ModelTranslator(backend), ["x"], options)
     usable = [("ein Hund", 0.2), ("eine Katze", 0.05)][:n_best]
     assert [(c.text, pytest.approx(math.exp(c.log_prob))) for c in one.candidates] == usable
     assert one.candidates[0].score == pytest.approx(math.log(0.2) / 2)
     assert set(backend.ngrams) == {0}
-    (plain,) = run(Translator(Looping({0: hypotheses})), ["x"], replace(options, repair=False))
+    (plain,) = run(ModelTranslator(Looping({0: hypotheses})), ["x"], replace(options, repair=False))
     assert plain.text == bad
 
 
@@ -689,7 +689,7 @@ def test_a_search_without_repetitions_follows(
     """It blocks the n-grams that the user blocks, and shorter ones."""
     loops = [(LOOP, 0.4), (SHORTER_LOOP, 0.2)]
     backend = Looping({0: loops, solution: [(LOOP, 0.3), ("ein Hund", 0.1)]})
-    (one,) = Translator(backend).translate(["x"], replace(REPAIR, no_repeat_ngram=given))
+    (one,) = ModelTranslator(backend).translate(["x"], replace(REPAIR, no_repeat_ngram=given))
     assert backend.ngrams == expected
     is_solved = solution in expected
     assert one.text == ("ein Hund" if is_solved else LOOP)
@@ -702,14 +702,14 @@ def test_the_backend_of_a_translation_searches_again() -> None:
     backend = Looping({0: [(LOOP, 0.4)], 3: [("ein Hund", 0.1)]})
     other = Looping({0: [("eine Katze", 0.1)]})
     backend.for_options = lambda options: other if options.no_repeat_ngram else backend  # type: ignore[method-assign]
-    assert run(Translator(backend), ["x"], REPAIR)[0].text == "ein Hund"
+    assert run(ModelTranslator(backend), ["x"], REPAIR)[0].text == "ein Hund"
     assert not other.searches
-    assert run(Translator(backend), ["x"], replace(REPAIR, no_repeat_ngram=3))[0].text == "eine Katze"
+    assert run(ModelTranslator(backend), ["x"], replace(REPAIR, no_repeat_ngram=3))[0].text == "eine Katze"
 
 
 def test_the_best_hypothesis_stays_if_all_searches_fail(caplog: pytest.LogCaptureFixture) -> None:
     backend = Looping({0: [(LOOP, 0.4), (SHORTER_LOOP, 0.2)]})
-    found = list(Translator(backend).translate(["x", "", "y"], REPAIR))
+    found = list(ModelTranslator(backend).translate(["x", "", "y"], REPAIR))
     assert [one.text for one in found] == [LOOP, "", LOOP]
     assert backend.ngrams == [0, 3, 2]
     assert f"lines 1, 3: the translation repeats itself ({LOOP[:40]}" in caplog.text
@@ -719,20 +719,20 @@ def test_the_best_hypothesis_stays_if_all_searches_fail(caplog: pytest.LogCaptur
 @pytest.mark.parametrize("options", [Options(), replace(REPAIR, prefix="one"), replace(REPAIR, sample=True)])
 def test_what_is_not_repaired(options: Options) -> None:
     backend = Looping({0: [(LOOP, 0.4), ("ein Hund", 0.2)]})
-    assert run(Translator(backend), ["x"], options)[0].text == LOOP
+    assert run(ModelTranslator(backend), ["x"], options)[0].text == LOOP
     assert backend.ngrams == [0]
 
 
 @pytest.mark.parametrize(("line", "text"), [("dog " * 4, LOOP), ("1 + 1 =", "")])
 def test_a_line_that_repeats_itself_or_has_no_words_is_not_repaired(line: str, text: str) -> None:
     backend = Looping({0: [(text, 0.4), ("ein Hund", 0.2)]})
-    assert run(Translator(backend), [line], REPAIR)[0].text == text
+    assert run(ModelTranslator(backend), [line], REPAIR)[0].text == text
     assert backend.ngrams == [0]
 
 
 def test_lines_without_repetitions_are_searched_once() -> None:
     backend = Looping({0: [("ein Hund", 0.4), (LOOP, 0.2)]})
-    assert [one.text for one in run(Translator(backend), ["x", "y"], REPAIR)] == ["ein Hund"] * 2
+    assert [one.text for one in run(ModelTranslator(backend), ["x", "y"], REPAIR)] == ["ein Hund"] * 2
     assert len(backend.searches) == 1
 
 

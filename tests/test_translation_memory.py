@@ -17,7 +17,7 @@ from mtcli.documents.lines import BySentence
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.text.words import word_texts, words_of
-from mtcli.translate.memory import Entry, Match, Memory, compared_words, names_languages, read_memory
+from mtcli.translate.memory import Entry, Memory, MemoryMatch, compared_words, names_languages, read_memory
 from mtcli.translate.translation import Options, Translation
 
 
@@ -219,7 +219,7 @@ def test_a_near_match_is_offered_and_never_used() -> None:
     assert found.text == "THE OLD KING READS A VERY GOOD BOOK"
     assert asked == [found.source]
     assert found.memory == (
-        Match(found.source, Entry("the old king reads a very long book", "der alte König", "memory.tsv"), 0.875),
+        MemoryMatch(found.source, Entry("the old king reads a very long book", "der alte König", "memory.tsv"), 0.875),
     )
 
 
@@ -242,7 +242,7 @@ def test_documents_use_the_memory(tmp_path: Path) -> None:
     )
     model = capitals()
     model.aligns = False
-    matches: list[tuple[Match, ...]] = []
+    matches: list[tuple[MemoryMatch, ...]] = []
     options = ReadOptions("page.html", "en", "de")
     content = translate_bytes(page.encode(), options, model, Options(), quiet=True, memory=memory, matches=matches)
     assert content.decode() == (

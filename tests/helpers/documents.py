@@ -16,7 +16,7 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 from mtcli.translate.windows import SourceLine
 
 READ = ReadOptions("in.txt", "en", "de")
@@ -41,7 +41,7 @@ class Rule(Backend):
         return [[Candidate(self.rule(source.line), 0.0, 0.0)] for source in sources]
 
 
-class ByRule(Translator):
+class ByRule(ModelTranslator):
     """Translates each line by a function, and records the lines."""
 
     def __init__(self, rule: Callable[[str], str], longest_src: int = 10_000):

@@ -21,7 +21,7 @@ from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 BOUNDARY = "limit"
 OPTIONS = Options()
@@ -94,7 +94,7 @@ def started(app: ASGIApp, seconds: float = 60.0) -> Iterator[Site]:
         thread.join()
 
 
-class Gated(Translator):
+class Gated(ModelTranslator):
     """A translator that returns its input in capitals when `gate` is released, and records its calls."""
 
     def __init__(self) -> None:

@@ -13,17 +13,17 @@ ALLOWED = "allowed"
 def wait_for_permission() -> None:
     """Let translations in this process print `begun`, and continue when the file `ALLOWED` exists."""
 
-    from mtcli.translate.translator import Translator
+    from mtcli.translate.translator import ModelTranslator
 
-    translate = Translator.translate
+    translate = ModelTranslator.translate
 
-    def waiting(self: Translator, *arguments: Any, **options: Any) -> Iterator[Any]:
+    def waiting(self: ModelTranslator, *arguments: Any, **options: Any) -> Iterator[Any]:
         print("begun", flush=True)
         while not Path(ALLOWED).exists():
             time.sleep(0.001)
         yield from translate(self, *arguments, **options)
 
-    patch.object(Translator, "translate", waiting).start()
+    patch.object(ModelTranslator, "translate", waiting).start()
 
 
 def serve_endlessly() -> None:

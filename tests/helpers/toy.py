@@ -20,7 +20,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]
@@ -38,7 +38,7 @@ MIN_STEPS = 120
 MAX_STEPS = 1000
 
 
-class TorchTranslator(Translator):
+class TorchTranslator(ModelTranslator):
     """A translator with PyTorch, and its model."""
 
     backend: PyTorchBackend
@@ -50,7 +50,7 @@ class TorchTranslator(Translator):
         self.model = model
 
 
-class ExportedTranslator(Translator):
+class ExportedTranslator(ModelTranslator):
     """A translator with CTranslate2."""
 
     backend: CTranslate2Backend

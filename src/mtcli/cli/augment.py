@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import check_monolingual
-from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file
+from mtcli.cli.option_kinds import choice, decimal, flag, language_option, number, option, output_file
 from mtcli.cli.options import (
     LATEST,
     BeamOption,
@@ -16,6 +16,7 @@ from mtcli.cli.options import (
     ForceOption,
     ModelsOption,
     ReplaceOption,
+    ToOption,
     TopKOption,
     model_option,
 )
@@ -58,6 +59,15 @@ def augment(
             show_default="only --model scores them",
         ),
     ] = None,
+    from_: Annotated[
+        str | None,
+        language_option(
+            "--from",
+            help="Language of the text, if the model translates from several.",
+            show_default="the source language of the model",
+        ),
+    ] = None,
+    to: ToOption = None,
     forward: Annotated[
         bool,
         flag(
@@ -141,39 +151,53 @@ def augment(
     check_outputs([output], [input_], models=[*folders, reverse], force=force)
     if method == "sample" and any(provenance(folder) is not None for folder in folders):
         raise UsageError("--method sample: not with an exported model; give the run itself with --model")
-    models = _load(folders, reverse, given, device)
+    models = _load(folders, reverse, given, device, from_, to)
     src, tgt = models.languages if forward else reversed(models.languages)
-    identity = _identity(input_, folders, reverse, synthesis, {**given, "replace": replace})
+    identity = _identity(input_, folders, reverse, synthesis, {**given, "replace": replace, "from": from_, "to": to})
     pairs = PairOutput(output, src, tgt)
     report = augment(Path(input_), pairs, models, synthesis, identity, replace_invalid=replace, force=force)
     for line in str(report).split("\n"):
         note(line)
 
 
-def _load(folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str) -> "AugmentModels":
+def _load(
+    folders: Sequence[Path], reverse: Path | None, given: dict[str, Any], device: str, src: str | None, to: str | None
+) -> "AugmentModels":
     """Load the models.
 
+    Args:
+        folders: `--model`.
+        reverse: `--reverse`.
+        given: The options of the search that are set.
+        device: `--device`.
+        src: `--from`.
+        to: `--to`.
+
     Raises:
-        UsageError: The languages of `reverse` are not the opposite of those of `model`.
+        UsageError: The model does not have this direction, or `reverse` not the opposite one.
         ModelError: A folder has no usable model.
     """
     from dataclasses import replace
 
-    from mtcli.recipes.augment import AugmentModels
+    from mtcli.recipes.augment import AugmentModels, chosen_direction
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
     from mtcli.translate.loading import load_ensemble
 
     translator, options, languages = load_ensemble(folders, device)
+    direction = chosen_direction(translator.backend, languages, src, to)
+    if translator.tokenizer.tags and (to is not None or translator.backend.directions):
+        options = replace(options, to=direction.tgt)
     scorer = None
     if reverse is not None:
         scorer, _, other = PyTorchBackend.load(reverse, pick_device(device))
-        if other != (languages[1], languages[0]):
+        theirs = scorer.directions_from(other)
+        if direction.reversed() not in theirs:
             raise UsageError(
-                f"--reverse {reverse}: translates {other[0]} → {other[1]}; this needs a model of "
-                f"{languages[1]} → {languages[0]}"
+                f"--reverse {reverse}: translates {', '.join(map(str, theirs))}; this needs a model of "
+                f"{direction.reversed()}"
             )
-    return AugmentModels(translator, replace(options, **given), languages, scorer)
+    return AugmentModels(translator, replace(options, **given), direction, scorer)
 
 
 def _identity(

@@ -234,17 +234,23 @@ def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     directions = own_directions(request)
     if len(directions) > 1:
         found = evaluate_directions(request, directions)
+        _note_systems(request)
         print(found.to_json() if as_json else found.to_text())
         return
     evaluation = evaluate(request)
-    if request.is_comparison:
-        ours = request.hyp_file or " + ".join(map(str, request.models))
-        note(f"A is {ours}, B is {request.other_model or request.other_file}")
+    _note_systems(request)
     print(evaluation.to_json() if as_json else evaluation.to_text())
     for warning in warnings_about(evaluation):
         log.warning("%s", warning)
     if evaluation.buckets:
         print(lengths_to_text(evaluation.buckets))
+
+
+def _note_systems(request: "EvaluationRequest") -> None:
+    """Say which systems are compared."""
+    if request.is_comparison:
+        ours = request.hyp_file or " + ".join(map(str, request.models))
+        note(f"A is {ours}, B is {request.other_model or request.other_file}")
 
 
 def _check_robust(request: "EvaluationRequest") -> None:

@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
-from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
+from mtcli.cli.option_kinds import flag, option, output_folder
 from mtcli.cli.options import (
-    HELD_OUT,
+    BothDirectionsOption,
     DeviceOption,
     ReplaceOption,
-    SrcOption,
+    SourcesOption,
     SwapOption,
-    TgtOption,
+    TargetsOption,
+    TestOption,
+    ValidOption,
     max_steps_option,
     preset_option,
     set_option,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "mtcli improve --train pairs.tsv --src en --tgt de --mono-tgt mono.de --time 3h",
+    "mtcli improve --train es-gn.tsv --train es-nah.tsv --src es --mono gn=mono.gn --mono nah=mono.nah --time 6h",
     "mtcli improve --train pairs.tsv --src en --tgt de --time 3h --dry-run",
 )
 
@@ -55,10 +58,21 @@ def improve(
             show_default="none",
         ),
     ] = None,
-    valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=HELD_OUT)] = None,
-    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=HELD_OUT)] = None,
-    src: SrcOption = None,
-    tgt: TgtOption = None,
+    mono: Annotated[
+        list[str] | None,
+        option(
+            "--mono",
+            panel=panels.DATA,
+            metavar="CODE=FILE",
+            help="Text in the target language CODE, one sentence per line. Repeat the option for several languages.",
+            show_default="none",
+        ),
+    ] = None,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    src: SourcesOption = None,
+    tgt: TargetsOption = None,
+    both_directions: BothDirectionsOption = False,
     swap: SwapOption = False,
     replace: ReplaceOption = False,
     preset: Annotated[
@@ -100,7 +114,8 @@ def improve(
     """
     if time is not None and max_steps is not None:
         raise UsageError("--max-steps: not with --time")
-    check_monolingual({"--mono-tgt": mono_tgt, "--mono-src": mono_src})
+    texts = {f"--mono {text.partition('=')[0]}": text.partition("=")[2] or None for text in mono or ()}
+    check_monolingual({"--mono-tgt": mono_tgt, "--mono-src": mono_src, **texts})
 
     from mtcli.recipes.improve.request import resolve_request
 
@@ -110,6 +125,7 @@ def improve(
         "data.test": test,
         "data.src": src,
         "data.tgt": tgt,
+        "data.both_directions": both_directions or None,
         "data.swap": swap or None,
         "data.replace": replace or None,
         "preset": preset,
@@ -123,6 +139,7 @@ def improve(
         mono_tgt=Path(mono_tgt) if mono_tgt else None,
         mono_src=Path(mono_src) if mono_src else None,
         device=device,
+        mono=mono or (),
     )
     if dry_run:
         from mtcli.recipes.improve.run import plan

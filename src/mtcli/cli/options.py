@@ -10,7 +10,17 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import completion, panels
-from mtcli.cli.option_kinds import choice, decimal, flag, integer, language_option, number, option
+from mtcli.cli.option_kinds import (
+    choice,
+    decimal,
+    flag,
+    integer,
+    language_option,
+    languages_option,
+    number,
+    option,
+    pairs_option,
+)
 from mtcli.errors import ModelError
 
 LATEST = Path("runs/latest")
@@ -114,7 +124,7 @@ ToOption = Annotated[
         "--to",
         panel=panels.MODEL,
         metavar="CODE",
-        help="Target language of an imported multilingual model; mtcli info lists them.",
+        help="Target language of a model with several; mtcli info lists them.",
         show_default="the tag that a line begins with, such as >>fra<<",
     ),
 ]
@@ -311,9 +321,25 @@ TgtOption = Annotated[
     ),
 ]
 
+OF_EACH = " For several pairs of languages, once for each --train."
+
+FROM_NAMES = "taken from the names of files and columns"
 
 HELD_OUT = "held out of the training pairs"
-"""Where validation and test pairs come from if no option names them."""
+
+SourcesOption = Annotated[
+    list[str] | None, languages_option("--src", help=f"Source language code.{OF_EACH}", show_default=FROM_NAMES)
+]
+TargetsOption = Annotated[
+    list[str] | None, languages_option("--tgt", help=f"Target language code.{OF_EACH}", show_default=FROM_NAMES)
+]
+BothDirectionsOption = Annotated[
+    bool, flag("--both-directions", panel=panels.DATA, help="Train each pair of languages in both directions.")
+]
+ValidOption = Annotated[
+    list[str] | None, pairs_option("--valid", help=f"Validation pairs.{OF_EACH}", show_default=HELD_OUT)
+]
+TestOption = Annotated[list[str] | None, pairs_option("--test", help=f"Test pairs.{OF_EACH}", show_default=HELD_OUT)]
 
 WEIGHTED_PAIRS = "Training pairs, with an optional sampling weight. Repeat the option for several corpora."
 

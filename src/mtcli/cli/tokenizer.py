@@ -10,7 +10,7 @@ import typer
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.input_files import check_standard_input, must_exist
-from mtcli.cli.option_kinds import choice, flag, number, output_file, text_file_option
+from mtcli.cli.option_kinds import choice, flag, languages_option, number, output_file, text_file_option
 from mtcli.cli.options import LATEST, ForceOption, ModelOption, ReplaceOption
 from mtcli.cli.process import note
 from mtcli.errors import DataError
@@ -59,6 +59,14 @@ def train(
             help="Add the placeholder tokens, which a training with data.placeholders needs.",
         ),
     ] = False,
+    target_languages: Annotated[
+        list[str] | None,
+        languages_option(
+            "--target-language",
+            help="Add a tag for this target language, which a training with several needs. Repeat the option for each.",
+            show_default="no tags",
+        ),
+    ] = None,
     replace: ReplaceOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -81,7 +89,13 @@ def train(
                     progress.update()
                     yield line
 
-    trained = train_tokenizer_on_lines(lines(), kind=type_, vocab_size=vocab_size, placeholders=placeholders)
+    trained = train_tokenizer_on_lines(
+        lines(),
+        kind=type_,
+        vocab_size=vocab_size,
+        placeholders=placeholders,
+        target_languages=list(dict.fromkeys(target_languages or ())),
+    )
     report_counts(counts)
     trained.save(output)
     note(f"{trained.src_size} tokens in {output}")

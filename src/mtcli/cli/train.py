@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import completion, panels
-from mtcli.cli.option_kinds import flag, languages_option, output_folder, pairs_option
+from mtcli.cli.option_kinds import flag, output_folder
 from mtcli.cli.options import (
-    HELD_OUT,
     LATEST,
     BleuTokenizerOption,
+    BothDirectionsOption,
     DeviceOption,
     ReplaceOption,
+    SourcesOption,
     SwapOption,
+    TargetsOption,
+    TestOption,
+    ValidOption,
     max_steps_option,
     model_option,
     preset_option,
@@ -29,10 +33,6 @@ if TYPE_CHECKING:
     import torch
 
     from mtcli.training.request import TrainingRequest
-
-OF_EACH = " For several pairs of languages, once for each --train."
-
-FROM_NAMES = "taken from the names of files and columns"
 
 EXAMPLES = (
     "mtcli train",
@@ -57,25 +57,11 @@ def train(
         list[str] | None,
         train_option(show_default="the built-in demo"),
     ] = None,
-    valid: Annotated[
-        list[str] | None,
-        pairs_option("--valid", help=f"Validation pairs.{OF_EACH}", show_default=HELD_OUT),
-    ] = None,
-    test: Annotated[
-        list[str] | None, pairs_option("--test", help=f"Test pairs.{OF_EACH}", show_default=HELD_OUT)
-    ] = None,
-    src: Annotated[
-        list[str] | None,
-        languages_option("--src", help=f"Source language code.{OF_EACH}", show_default=FROM_NAMES),
-    ] = None,
-    tgt: Annotated[
-        list[str] | None,
-        languages_option("--tgt", help=f"Target language code.{OF_EACH}", show_default=FROM_NAMES),
-    ] = None,
-    both_directions: Annotated[
-        bool,
-        flag("--both-directions", panel=panels.DATA, help="Train each pair of languages in both directions."),
-    ] = False,
+    valid: ValidOption = None,
+    test: TestOption = None,
+    src: SourcesOption = None,
+    tgt: TargetsOption = None,
+    both_directions: BothDirectionsOption = False,
     swap: SwapOption = False,
     replace: ReplaceOption = False,
     preset: Annotated[

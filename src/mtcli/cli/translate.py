@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mtcli.terms.report import TermsReport
     from mtcli.terms.terms import Terms
-    from mtcli.translate.memory import Match, Memory, MemoryUse
+    from mtcli.translate.memory import Memory, MemoryMatch, MemoryUse
     from mtcli.translate.translation import Options, Translation
     from mtcli.translate.translator import Translator
 
@@ -302,7 +302,7 @@ def translate(
             from mtcli.documents.pipeline import translate_document
 
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)
-            matches: list[tuple[Match, ...]] = []
+            matches: list[tuple[MemoryMatch, ...]] = []
             translate_document(
                 text, input_, output, translator, options, read_options, report=report, memory=entries, matches=matches
             )

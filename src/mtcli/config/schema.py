@@ -133,13 +133,20 @@ class DataConfig(_Section):
         return tuple(Corpus(train=spec, src=self.src, tgt=self.tgt) for spec in self.train)
 
     def given_splits(self, name: str) -> list[tuple[str, Direction]]:
-        """Return the corpora of the `valid` or `test` pairs, with the languages as which they are read."""
+        """Return the corpora of the `valid` or `test` pairs, with the languages as which they are read.
+
+        A corpus that is named for both directions of a pair of languages is read once, for both.
+        """
         specs = [
             (getattr(corpus, name), Direction(corpus.src or self.src, corpus.tgt or self.tgt))
             for corpus in self.corpora
         ]
         specs.append((getattr(self, name), Direction(self.src, self.tgt)))
-        return list(dict.fromkeys((spec, languages) for spec, languages in specs if spec is not None))
+        once: dict[tuple[str, frozenset[str]], Direction] = {}
+        for spec, languages in specs:
+            if spec is not None:
+                once.setdefault((spec, frozenset(languages)), languages)
+        return [(spec, languages) for (spec, _), languages in once.items()]
 
     @property
     def directed(self) -> tuple[DirectedCorpus, ...]:

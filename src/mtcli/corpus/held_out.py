@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 
 Split = Literal["train", "valid", "test"]
+HeldOutSplit = Literal["valid", "test"]
+HELD_OUT_SPLITS: tuple[HeldOutSplit, ...] = get_args(HeldOutSplit)
 ByDirection = dict[Direction, list[Pair]]
 """The pairs of each direction."""
 Hashes = npt.NDArray[np.uint64]
@@ -84,7 +86,9 @@ class HeldOut:
         return bool(self.targets) and _hash(text, self.seed) in self.targets
 
 
-def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int) -> HeldOut:
+def choose_held_out(
+    pairs: Iterable[Pair], valid: int | None, test: int | None, seed: int, *, min_valid: int = 0
+) -> HeldOut:
     """Choose the sources to hold out. Read the pairs a second time and divide them with `HeldOut.split_of`.
 
     Sources are ordered by a hash keyed with `seed`. The test set takes them from the start of the order and the
@@ -96,6 +100,7 @@ def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, 
         valid: Largest number of validation pairs; None: `held_out_size`, 0: no validation set.
         test: The same for the test set.
         seed: Key of the hash.
+        min_valid: Smallest number of validation pairs instead of a smaller `held_out_size`.
     """
     hashes: Hashes = np.zeros(0, dtype=np.uint64)
     sizes: Sizes = np.zeros(0, dtype=np.int64)
@@ -111,7 +116,7 @@ def choose_held_out(pairs: Iterable[Pair], valid: int | None, test: int | None, 
     default = held_out_size(n_pairs)
     limit = n_pairs // 10 if n_pairs >= FEWEST_PAIRS else 0
     test_limit = min(default if test is None else test, limit)
-    valid_limit = min(default if valid is None else valid, limit)
+    valid_limit = min(max(default, min_valid) if valid is None else valid, limit)
     test_set, n_test = _take(hashes, sizes, test_limit, frozenset())
     valid_set, n_valid = _take(hashes[::-1], sizes[::-1], valid_limit, test_set)
     return HeldOut(seed, valid_set, test_set, n_pairs, n_valid, n_test)

@@ -33,7 +33,7 @@ from mtcli.translate.translator import Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 if TYPE_CHECKING:
-    from mtcli.translate.memory import Match, Memory
+    from mtcli.translate.memory import Memory, MemoryMatch
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class TranslatedSegment:
     """It has a sentence that is longer than any in training, which was translated in parts."""
     ids: Sequence[int]
     """The source ids of its text."""
-    found: "list[Match | None]"
+    found: "list[MemoryMatch | None]"
     """What the memory has for each sentence: an exact match, which is its translation, or a near match."""
 
     @property
-    def matches(self) -> "tuple[Match, ...]":
+    def matches(self) -> "tuple[MemoryMatch, ...]":
         """What the memory has for its sentences."""
         return tuple(match for match in self.found if match is not None)
 
@@ -148,7 +148,7 @@ class _Asked:
     """It is on one line."""
     known: Inline | None = None
     """Its translation if that needs no model."""
-    match: "Match | None" = None
+    match: "MemoryMatch | None" = None
     """What the memory has for it."""
 
 
@@ -324,7 +324,7 @@ def translate_segments(
     warn: bool = True,
     report: TermsReport | None = None,
     memory: "Memory | None" = None,
-    matches: "list[tuple[Match, ...]] | None" = None,
+    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
     document: Document | None = None,
 ) -> list[Inline]:
     """Return the translation of each paragraph of a document, see `translate_whole`.
@@ -420,7 +420,7 @@ def translate_bytes(
     quiet: bool = False,
     report: TermsReport | None = None,
     memory: "Memory | None" = None,
-    matches: "list[tuple[Match, ...]] | None" = None,
+    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
 ) -> bytes:
     """Translate the content of a file.
 
@@ -467,7 +467,7 @@ def translate_document(
     *,
     report: TermsReport | None = None,
     memory: "Memory | None" = None,
-    matches: "list[tuple[Match, ...]] | None" = None,
+    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
 ) -> None:
     """Translate a document, or paragraphs of plain text. The output appears when it is complete.
 

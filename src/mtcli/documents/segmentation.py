@@ -47,6 +47,26 @@ _LETTERS = "À-ÖØ-öø-ʯΆΈ-ΡΣ-ϿЀ-ҁҊ-ԯ"
 _MAY_END_INSIDE = re.compile(rf"[^\w\s,;\-/(\[{{<]\s+\S|[^\x00-\x7f{_LETTERS}]|\n")
 """A text without a match has one sentence. This test takes a fraction of the time of sentencex."""
 
+_LOWER = "a-zß-öø-ÿά-ώа-џ"
+_UPPER = "A-ZÀ-ÖØ-ÞΑ-ΫЀ-Я"
+_UNSPACED_END = re.compile(
+    rf"(?:(?<![.\w])[{_LOWER}'’]{{2,}}|(?:^|(?<=[.!?]\s))[{_UPPER}][{_LOWER}'’]+)[.!?]"
+    rf"(?=[{_UPPER}][{_LOWER}]*(?:[.!?]?(?:\s|$)|,))|"
+    rf"(?<=[A-Za-z{_LETTERS}])(?:\.{{3,}}|…)(?=[A-Za-z{_LETTERS}]{{2}})"
+)
+"""The end of a sentence after which the space was forgotten, as in `is cooking.She is` and `wait...What`.
+
+A word with a capital inside a sentence may be a name, such as `System.Out`, so only the first word may have one.
+"""
+
+_LONGEST_ABBREVIATION = 40
+"""Characters before and after a mark that decide whether it ends a sentence or an abbreviation."""
+
+_BULLET = re.compile(r"(?<=\S)\s+(?=[•●▪◦‣]\s+\S)")
+_LIST_OF_STARS = re.compile(r"\s*\*\s+\S.*\s\*\s")
+_STAR = re.compile(r"(?<=\S)\s+(?=\*\s+\S)")
+"""The space before an item of a list on one line. Stars are bullets if the line begins with one: `2 * 3` has none."""
+
 _WORD = rf"[A-Za-z{_LETTERS}]++(?:['’-][A-Za-z{_LETTERS}]++)*+"
 _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})*+[.!?]?")
 
@@ -67,8 +87,9 @@ def is_plain(segment: Inline) -> bool:
 def split_sentences(text: str, language: str) -> list[str]:
     """Split text into sentences. The spaces between two sentences belong to the first one.
 
-    A sentence ends only before a space, or after a mark of a script without spaces, and never inside protected text
-    (see `placeholders.find_protected`). So `ASP.NET` and `page.aspx?ID=5` stay whole.
+    A sentence ends only before a space, after a mark of a script without spaces, or where the space was forgotten, and
+    never inside protected text (see `placeholders.find_protected`). So `ASP.NET` and `page.aspx?ID=5` stay whole. An
+    item of a list on one line is a sentence.
 
     Args:
         text: Any text.
@@ -77,11 +98,28 @@ def split_sentences(text: str, language: str) -> list[str]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    if len(text) <= WINDOW and not _MAY_END_INSIDE.search(text):
+    unspaced = [end for end in map(re.Match.end, _UNSPACED_END.finditer(text)) if _is_end(text, end, language)]
+    if len(text) <= WINDOW and not unspaced and not _MAY_END_INSIDE.search(text):
         return [text] if text else []
     blocked = _Blocked(text)
     ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
+    ends += unspaced
+    ends += [match.end() for match in _BULLET.finditer(text)]
+    if _LIST_OF_STARS.match(text):
+        ends += [match.end() for match in _STAR.finditer(text)]
     return _cut(text, [end for end in ends if end not in blocked])
+
+
+def _is_end(text: str, end: int, language: str) -> bool:
+    """Return True if a sentence would end before an offset if there were a space, as it would not in `Mr.Smith`."""
+    from sentencex import segment
+
+    code = languages.base(language) or language
+    before = text[max(0, end - _LONGEST_ABBREVIATION) : end]
+    after = text[end : end + _LONGEST_ABBREVIATION]
+    spaced = _OTHER_SPACE.sub(" ", f"{before} {after}")
+    ends = accumulate(map(len, segment(code, spaced)))
+    return any(len(before) <= found <= len(before) + 1 for found in ends)
 
 
 def _proposed_ends(text: str, language: str) -> Iterator[tuple[int, bool]]:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from mtcli.storage.model_folder import run_of
 from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.language_identifier import learned_from
-from mtcli.text.languages import Direction, base
+from mtcli.text.languages import Direction, base, same
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
@@ -150,6 +150,8 @@ class DirectionScores:
     scores: list[Score]
     other_language: float | None
     """Share of the translations in another language of the run; None: not measured."""
+    comparison: Comparison | None = None
+    """The comparison with another model, which then has the scores of both."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +172,28 @@ class DirectionsEvaluation:
         shares = [each.other_language for each in self.directions if each.other_language is not None]
         return sum(shares) / len(shares) if shares else None
 
+    @property
+    def mean_differences(self) -> dict[str, float]:
+        """The mean of the differences from the other model over the directions, by metric; empty without one."""
+        differences: dict[str, list[float]] = {}
+        for each in self.directions:
+            for one in each.comparison.differences if each.comparison else ():
+                differences.setdefault(one.name, []).append(one.b.score - one.a.score)
+        return {name: sum(values) / len(values) for name, values in differences.items()}
+
+    def _comparisons_to_text(self) -> str:
+        """Return the comparison of each direction, and the mean differences."""
+        parts = []
+        for each in self.directions:
+            if each.comparison is not None:
+                parts += [f"{each.direction}, {counted(each.pairs, 'pair')}", each.comparison.to_text(), ""]
+        means = ", ".join(f"{name} {mean:+.1f}" for name, mean in self.mean_differences.items())
+        return "\n".join([*parts, f"mean of {len(self.directions)} directions, B against A: {means}"])
+
     def to_text(self) -> str:
-        """Return a table with a line for each direction and the means, and the signatures."""
+        """Return a table with a line for each direction and the means, and the signatures; or the comparisons."""
+        if self.mean_differences:
+            return self._comparisons_to_text()
         names = [score.name for score in self.directions[0].scores]
         rows = [["direction", "pairs", *names]]
         for each in self.directions:
@@ -188,7 +210,7 @@ class DirectionsEvaluation:
         return "\n".join([*_aligned(rows), *dict.fromkeys(signatures)])
 
     def to_json(self) -> str:
-        """Return an object with the list `directions` and the object `mean`."""
+        """Return an object with the list `directions` and the object `mean`, of scores or of differences."""
         directions = [
             {
                 "src": each.direction.src,
@@ -196,9 +218,12 @@ class DirectionsEvaluation:
                 "pairs": each.pairs,
                 "scores": [json.loads(score.json) for score in each.scores],
                 "other_language": each.other_language,
+                **({} if each.comparison is None else asdict(each.comparison)),
             }
             for each in self.directions
         ]
+        if self.mean_differences:
+            return json.dumps({"directions": directions, "mean": self.mean_differences}, indent=1, ensure_ascii=False)
         names = [score.name for score in self.directions[0].scores]
         mean = {**dict(zip(names, self.means, strict=True)), "other_language": self.mean_other_language}
         return json.dumps({"directions": directions, "mean": mean}, indent=1, ensure_ascii=False)
@@ -323,7 +348,7 @@ def evaluate_directions(request: EvaluationRequest, directions: Sequence[Directi
         ModelError: There is no usable model.
     """
     for name, is_set in {
-        "--compare": request.is_comparison,
+        "--compare with a file": request.other_file is not None,
         "--by-length": request.by_length,
         "--terms": request.terms is not None,
         "--rerank": request.rerank is not None,
@@ -335,8 +360,13 @@ def evaluate_directions(request: EvaluationRequest, directions: Sequence[Directi
     split = read_directions(run, request.split)
     identifier = learned_from(read_directions(run, name, empty_ok=True) for name in ("valid", "test"))
     model = _load(request.models, request)
+    other = _load([request.other_model], request) if request.other_model else None
+    if request.other_model and other:
+        _check_directions(request.other_model, other, directions)
     found = []
     for direction in directions:
+        if request.other_model:
+            _check_same_pairs(request.model, request.other_model, request.split, direction, split[direction])
         sources = [model.tokenizer.with_tag(src, direction.tgt) for src, _ in split[direction]]
         references = [tgt for _, tgt in split[direction]]
         tokenize = request.tokenize or _default_tokenizer(request, model, None, direction.tgt)
@@ -345,13 +375,30 @@ def evaluate_directions(request: EvaluationRequest, directions: Sequence[Directi
         for each in request.models:
             warn_of_training_sources(each, run_of(each), sources)
         hypotheses = model.translate(sources)
-        options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
-        scores = metrics.score(
-            hypotheses, [references], metrics=request.metrics, confidence=request.confidence, **options
-        )
+        options: dict[str, Any] = {
+            "metrics": request.metrics, "lowercase": request.lowercase, "tokenize": tokenize,
+        }  # fmt: skip
+        scores = metrics.score(hypotheses, [references], confidence=request.confidence, **options)
+        comparison = None
+        if other is not None:
+            sources = [src for src, _ in split[direction]]
+            others_hypotheses = other.translate([other.tokenizer.with_tag(src, direction.tgt) for src in sources])
+            comparison = compare(hypotheses, others_hypotheses, [references], sources, **options)
         others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
-        found.append(DirectionScores(direction, len(sources), scores, others))
+        found.append(DirectionScores(direction, len(sources), scores, others, comparison))
     return DirectionsEvaluation(found)
+
+
+def _check_directions(model: Path, system: _System, directions: Sequence[Direction]) -> None:
+    """Check that a model translates into the languages of several directions.
+
+    Raises:
+        UsageError: It does not.
+    """
+    for direction in directions:
+        known = system.tokenizer.has_tag(direction.tgt) if system.tokenizer.tags else same(direction.tgt, system.tgt)
+        if not known:
+            raise UsageError(f"--compare {model}: does not translate {direction}; choose a direction with --to")
 
 
 def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) -> Robustness:
@@ -462,24 +509,23 @@ def _load(
         warn: Warn about lines unlike those of training.
         to: The target language if the request names none.
     """
-    translator, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
+    model, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
     if request.beam_size is not None:
         options = replace(options, beam_size=request.beam_size)
     if request.length_penalty is not None:
         options = replace(options, length_penalty=request.length_penalty)
     if request.no_repeat_ngram is not None:
         options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
-    tag = request.to or (to if translator.tokenizer.has_tag(to) else "")
-    if tag and translator.tokenizer.tags:
+    tag = request.to or (to if model.tokenizer.has_tag(to) else "")
+    if tag and model.tokenizer.tags:
         options = replace(options, to=tag)
         tgt = tag
     if rerank:
-        translator.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
+        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
 
     if terms:
-        options = translator.with_terms(options, terms, request.terms_mode)
-    if wrap:
-        translator = wrap(translator, src, tgt)
+        options = model.with_terms(options, terms, request.terms_mode)
+    translator = wrap(model, src, tgt) if wrap else model
 
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
@@ -567,14 +613,24 @@ def _read_pairs(model: Path, other: Path | None, split: str, direction: Directio
         UsageError: The other run has other pairs. Each run may have been trained on test pairs of the other.
     """
     pairs = read_directions(run_of(model), split)[direction]
-    if other is not None and _has_other_pairs(run_of(other), split, direction, pairs):
+    if other is not None:
+        _check_same_pairs(model, other, split, direction, pairs)
+    sources = [src for src, _ in pairs]
+    references = [tgt for _, tgt in pairs]
+    return sources, [references]
+
+
+def _check_same_pairs(model: Path, other: Path, split: str, direction: Direction, pairs: Sequence[Pair]) -> None:
+    """Check that another run has the same test or validation pairs.
+
+    Raises:
+        UsageError: It has others. Each run may have been trained on test pairs of the other.
+    """
+    if _has_other_pairs(run_of(other), split, direction, pairs):
         raise UsageError(
             f"--compare {other}: its {split} pairs are not those of {model}, and it may be trained on some of these; "
             "give pairs that neither was trained on by --pairs, or by --src-file and --ref-file"
         )
-    sources = [src for src, _ in pairs]
-    references = [tgt for _, tgt in pairs]
-    return sources, [references]
 
 
 def _has_other_pairs(run: Path, split: str, direction: Direction, pairs: Sequence[tuple[str, str]]) -> bool:

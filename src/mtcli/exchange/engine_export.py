@@ -23,7 +23,7 @@ from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctra
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import Proof, SearchComparison, check_current, proof_of
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 NUM_SENTENCES = 64
 """Sentences that are compared, if there are as many."""
@@ -82,11 +82,11 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
         return
     model = identity_of(run / "model.safetensors")
     about = export_details(run, info, "ctranslate2")
-    pytorch = Translator(PyTorchBackend(weights, tokenizer, info.longest_src))
+    pytorch = ModelTranslator(PyTorchBackend(weights, tokenizer, info.longest_src))
     options = Options.of(info.decode)
     with whole_folder(run / ENGINE) as folder:
         write_model(weights, info, tokenizer, folder, about)
-        engine = Translator(CTranslate2Backend(folder, "cpu"))
+        engine = ModelTranslator(CTranslate2Backend(folder, "cpu"))
         searches = _compare(pytorch, engine, sentences, options, seconds_left)
         proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
         written = json.loads((folder / PROVENANCE).read_bytes())

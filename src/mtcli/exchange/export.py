@@ -34,7 +34,7 @@ from mtcli.translate.backends.exported import FORMAT, sha256
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator, Translator
 
 TARGETS = ("ctranslate2", "huggingface", "argos")
 """The libraries to export to."""
@@ -339,7 +339,7 @@ def _compare_with_original(
         except ImportError:
             log.warning("not compared with the run: transformers (or sentencepiece) is not installed")
             return None
-    return compare(Translator(ours), Translator(exported), sources, options)
+    return compare(ModelTranslator(ours), ModelTranslator(exported), sources, options)
 
 
 def _compare_package(ours: Backend, direction: Direction, packages: Path, sources: Sequence[str]) -> Parity:
@@ -349,7 +349,7 @@ def _compare_package(ours: Backend, direction: Direction, packages: Path, source
     with tempfile.TemporaryDirectory() as folder:
         installed = argos.install(package, Path(folder))
         exported = argos.Installed(installed, ours.tokenizer, ours.longest_src)
-        return compare(Translator(ours), Translator(exported), sources, options)
+        return compare(ModelTranslator(ours), ModelTranslator(exported), sources, options)
 
 
 def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:

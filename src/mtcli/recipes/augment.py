@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtcli.corpus.quality.rules import tidy
-from mtcli.errors import DataError
+from mtcli.errors import DataError, UsageError
 from mtcli.recipes.augment_output import AugmentState, PairOutput, Record, unfinished_output, write_pairs
 from mtcli.recipes.monolingual import (
     BLANK,
@@ -30,9 +30,11 @@ from mtcli.recipes.monolingual import (
 )
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.text.languages import Direction, same
 from mtcli.text.lines import Counts, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Tokenizer
 from mtcli.text.writing_systems import UNSPACED, unspaced
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
@@ -83,7 +85,7 @@ class AugmentModels:
     """Translates the monolingual text."""
     options: Options
     languages: tuple[str, str]
-    """Source and target language of the translator."""
+    """The direction of the translations."""
     scorer: PyTorchBackend | None = None
     """Scores each pair in the opposite direction, if it is given."""
 
@@ -144,7 +146,9 @@ def augment(
         StoppedError: A signal arrived. The finished lines are kept for the same command.
     """
     # All lines are read once before the work, which may take hours: one that cannot be used is reported at once.
-    total = _checked_lines(path, models.translator.tokenizer, replace=replace_invalid)
+    tokenizer = models.translator.tokenizer
+    tags = frozenset(() if models.options.to else tokenizer.tags.values())
+    total = _checked_lines(path, tokenizer, tags, replace=replace_invalid)
     with unfinished_output(output.path, identity, force=force) as unfinished:
         if unfinished.state.lines:
             log.info("continuing after line %s of %s", f"{unfinished.state.lines:,}", path)
@@ -165,13 +169,51 @@ def augment(
     return AugmentReport(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
 
 
-def _checked_lines(path: Path, tokenizer: Tokenizer, *, replace: bool) -> int:
+def chosen_direction(backend: Backend, languages: tuple[str, str], src: str | None, to: str | None) -> Direction:
+    """Return the direction in which a model translates a text.
+
+    Args:
+        backend: The model.
+        languages: Its source and target language, those of the first direction if it has several.
+        src: The language of the text; None: the model has one, or `to` decides.
+        to: The language to translate into; None: the model has one, or `src` decides, or the lines have tags.
+
+    Raises:
+        UsageError: The model has no such direction, or several.
+    """
+    if not backend.directions:
+        if src is not None and not same(src, languages[0]):
+            raise UsageError(f"--from {src}: this model translates from {languages[0]} only; omit --from")
+        if to is None:
+            return Direction(*languages)
+        backend.tokenizer.tag_of(to)
+        return Direction(languages[0], to)
+    found = [
+        direction
+        for direction in backend.directions
+        if (src is None or same(src, direction.src)) and (to is None or same(to, direction.tgt))
+    ]
+    if len(found) != 1:
+        given = " ".join(f"{name} {code}" for name, code in (("--from", src), ("--to", to)) if code is not None)
+        directions = ", ".join(map(str, backend.directions))
+        problem = "the model has several directions" if found else "the model has no such direction"
+        where = f"{given}: " if given else ""
+        raise UsageError(f"{where}{problem}; choose with --from and --to: {directions}")
+    return found[0]
+
+
+def _checked_lines(path: Path, tokenizer: Tokenizer, tags: frozenset[int], *, replace: bool) -> int:
     """Return the number of lines of a text.
+
+    Args:
+        path: The text.
+        tokenizer: The model's.
+        tags: The tags of target languages, of which each line needs one; empty: the lines need none.
+        replace: Read invalid UTF-8 as U+FFFD.
 
     Raises:
         DataError: It cannot be read, or a line lacks the tag of a target language, which the model needs.
     """
-    tags = set(tokenizer.tags.values())
     number = 0
     for number, line in enumerate(read_lines(path, replace=replace), 1):
         first_ids = tokenizer.encode_src([tidy(line)])[0][:1] if tags else []
@@ -286,8 +328,8 @@ def _records(
         synthesis: What to make.
     """
     encoded = models.translator.tokenizer.encode_tgt([candidate.text for _, candidate in drafts])
-    reverse = _reverse_log_probs(drafts, models.scorer)
     language_of_line, language_of_translation = models.languages
+    reverse = _reverse_log_probs(drafts, models.scorer, language_of_line)
     records: list[Record] = []
     for number, (line, candidate) in enumerate(drafts):
         mean_log_prob = candidate.log_prob / (len(encoded[number]) + 1)
@@ -305,12 +347,21 @@ def _records(
     return records
 
 
-def _reverse_log_probs(drafts: Sequence[tuple[str, Candidate]], scorer: PyTorchBackend | None) -> list[float]:
-    """Return log P(line | translation) per token in nats for each draft; nothing without a scorer."""
+def _reverse_log_probs(
+    drafts: Sequence[tuple[str, Candidate]], scorer: PyTorchBackend | None, language: str
+) -> list[float]:
+    """Return log P(line | translation) per token in nats for each draft; nothing without a scorer.
+
+    Args:
+        drafts: Each line with one of its translations.
+        scorer: The model of the opposite direction.
+        language: The language of the lines.
+    """
     if scorer is None:
         return []
     pairs = [(candidate.text, line) for line, candidate in drafts]
-    found = likelihoods(scorer, pairs, quiet=True)
+    to = language if scorer.tokenizer.has_tag(language) else ""
+    found = likelihoods(scorer, pairs, to=to, quiet=True)
     return [likelihood.mean for likelihood in found if likelihood is not None]
 
 

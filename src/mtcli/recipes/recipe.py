@@ -52,14 +52,10 @@ SET_SIGNAL_OF_PARENTS_DEATH = 1
 STANDARD_ERROR = 2
 
 GIVEN_BY_OPTIONS = (
-    "data.train", "data.valid", "data.test", "data.src", "data.tgt", "data.swap", "data.replace", "train.time",
-    "train.max_steps", "preset",
+    "data.train", "data.corpora", "data.valid", "data.test", "data.src", "data.tgt", "data.both_directions",
+    "data.swap", "data.replace", "train.time", "train.max_steps", "preset",
 )  # fmt: skip
 """Settings that a recipe has options for, or chooses itself, and gives to its stages."""
-
-
-FOR_SEVERAL_DIRECTIONS = ("data.corpora", "data.both_directions")
-"""Settings of models of several directions, which no recipe trains."""
 
 
 def as_argument(path: str | Path) -> str:
@@ -476,7 +472,5 @@ def check_settings(sets: Sequence[str], command: str) -> None:
     """
     for text in sets:
         name = setting_name(text)
-        if name in FOR_SEVERAL_DIRECTIONS:
-            raise UsageError(f"--set {text}: mtcli {command} trains models of one pair of languages; omit it")
         if name in GIVEN_BY_OPTIONS:
             raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli {command} --help")

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,6 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         test = None  # not of the run's model
     info = folder / "data" / "info.json"
     data = read_data_info(info) if info.exists() else None
-    libraries = [f"{name} {version(name)}" for name in LIBRARIES]
     return RunRecord(
         folder=folder,
         config=load(folder / "config.toml"),
@@ -168,9 +168,15 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         speeds=speeds(events),
         device=device,
         command=shlex.join(["mtcli", *sys.argv[1:]]),
-        versions=[*libraries, f"Python {platform.python_version()}", platform.platform()],
+        versions=[*_library_versions(), f"Python {platform.python_version()}", platform.platform()],
         recipe=recipe,
     )
+
+
+@cache
+def _library_versions() -> tuple[str, ...]:
+    """Return the versions of the libraries. Each is parsed from a file, so training reads them once, not per report."""
+    return tuple(f"{name} {version(name)}" for name in LIBRARIES)
 
 
 def _all(events: Sequence[Event], kind: str) -> list[Event]:

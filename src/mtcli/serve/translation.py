@@ -44,7 +44,7 @@ from mtcli.translate.line_warnings import warnings_of
 from mtcli.translate.translation import Candidate, Translation
 
 if TYPE_CHECKING:  # servers without a memory do not load its readers
-    from mtcli.translate.memory import Match
+    from mtcli.translate.memory import MemoryMatch
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class TranslatedTexts:
     """See `Choice.confidence`."""
     texts: list[list[str]]
     """The different translations of each text, best first."""
-    matches: "list[list[Match]]"
+    matches: "list[list[MemoryMatch]]"
     """What the memory has for the sentences of each text."""
 
 
@@ -174,7 +174,7 @@ class TranslationService:
         with self._counted(fields.texts) as counted:
             choice = await self._choose(fields)
 
-            def work(translator: WaitingTranslator) -> "tuple[list[list[str]], list[list[Match]]]":
+            def work(translator: WaitingTranslator) -> "tuple[list[list[str]], list[list[MemoryMatch]]]":
                 return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
             n_best = fields.alternatives + 1
@@ -477,7 +477,7 @@ async def _disconnected(request: Request) -> None:
 
 def translate_texts(
     translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest, max_segments: int
-) -> "tuple[list[list[str]], list[list[Match]]]":
+) -> "tuple[list[list[str]], list[list[MemoryMatch]]]":
     """Return the different translations of each text, best first, and what the memory has for it.
 
     The nth translation of a text has the nth candidate of every sentence. A sentence with fewer candidates repeats its
@@ -501,7 +501,7 @@ def translate_texts(
     options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
     src, tgt = model.src, model.target_of(fields.target)
     memory = model.memory_to(fields.target)
-    matches: list[tuple[Match, ...]] = []
+    matches: list[tuple[MemoryMatch, ...]] = []
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
         translator.choice = number

@@ -23,7 +23,7 @@ from mtcli.text.lines import Pair
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 T = TypeVar("T")
 
@@ -133,7 +133,9 @@ def validate(
     for part in parts(min(max_pairs, len(pairs)), deadline):
         for direction, rows in rows_by_direction(part, directions).items():
             some = [pairs[row] for row in rows]
-            translations = Translator(backend).translate([src for src, _ in some], greedy, total=len(some), warn=False)
+            translations = ModelTranslator(backend).translate(
+                [src for src, _ in some], greedy, total=len(some), warn=False
+            )
             for row, translation in zip(rows, translations, strict=True):
                 hypotheses[row] = translation.text
             part_nll, part_tokens = _negative_log_likelihood(backend, some, batch_loss, config.train.batch_tokens)
@@ -251,7 +253,7 @@ def score_test(
     translated: dict[int, str] = {}
     for part in parts(len(rows), deadline):
         for some in rows_by_direction(rows[part.start : part.stop], directions).values():
-            translations = Translator(backend).translate(
+            translations = ModelTranslator(backend).translate(
                 [pairs[row][0] for row in some], options, total=len(some), warn=False
             )
             translated.update(zip(some, (translation.text for translation in translations), strict=True))

@@ -10,7 +10,7 @@ from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance
 from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import ModelTranslator
 
 if TYPE_CHECKING:
     from mtcli.translate.backends.pytorch import PyTorchBackend
@@ -23,14 +23,14 @@ NO_OPTIONS = Options()
 
 def load(
     folder: Path, device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[Translator, Options, tuple[str, str]]:
+) -> tuple[ModelTranslator, Options, tuple[str, str]]:
     """Load one model, see `load_ensemble`."""
     return load_ensemble([folder], device, engine, options)
 
 
 def load_ensemble(
     folders: Sequence[Path], device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[Translator, Options, tuple[str, str]]:
+) -> tuple[ModelTranslator, Options, tuple[str, str]]:
     """Load one model, or several whose probabilities are averaged in each step of the search.
 
     Args:
@@ -64,13 +64,13 @@ def load_ensemble(
         elif engine == "auto":
             backend = load_run_engine(first, device, options)
         if backend is not None:
-            translator = Translator(backend)
+            translator = ModelTranslator(backend)
             translator.confidence = read_confidence(first)
             return translator, backend.defaults, backend.languages
         if is_exported:
             raise ModelError(f"{first}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
     pytorch, defaults, languages = load_with_pytorch(folders, device)
-    translator = Translator(pytorch)
+    translator = ModelTranslator(pytorch)
     if not others:
         translator.confidence = read_confidence(first)
     return translator, defaults, languages

@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Match:
+class MemoryMatch:
     """An entry for a sentence of a text."""
 
     sentence: str
@@ -129,16 +129,16 @@ class Memory:
             self._by_source[source] = len(self._entries) - 1
             return False
 
-    def exact(self, sentence: str) -> Match | None:
+    def exact(self, sentence: str) -> MemoryMatch | None:
         """Return the entry that has this sentence as its source."""
         place = self._by_source.get(normalized(sentence))
-        return None if place is None else Match(sentence, self._entries[place])
+        return None if place is None else MemoryMatch(sentence, self._entries[place])
 
-    def find(self, sentence: str) -> Match | None:
+    def find(self, sentence: str) -> MemoryMatch | None:
         """Return the exact match of a sentence, or its best near match."""
         return self.exact(sentence) or (self._nearest(sentence) if self.has_near else None)
 
-    def _nearest(self, sentence: str) -> Match | None:
+    def _nearest(self, sentence: str) -> MemoryMatch | None:
         with self._changing:
             if self._index is None:
                 self._index = _WordIndex(entry.source for entry in self._entries)
@@ -147,7 +147,7 @@ class Memory:
         if found is None:
             return None
         place, similarity = found
-        return Match(sentence, self._entries[place], min(similarity, 0.99))
+        return MemoryMatch(sentence, self._entries[place], min(similarity, 0.99))
 
 
 class _WordIndex:
@@ -316,7 +316,7 @@ class MemoryUse:
     near: int = 0
     """Sentences for which it has a near match."""
 
-    def add(self, matches: Iterable[Match]) -> None:
+    def add(self, matches: Iterable[MemoryMatch]) -> None:
         """Count the matches of a text."""
         for match in matches:
             if match.is_exact:

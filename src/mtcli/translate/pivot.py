@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Unpack
 
 from mtcli.errors import UsageError
-from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 
 class PivotTranslator(Translator):
@@ -48,20 +48,7 @@ class PivotTranslator(Translator):
         """
         raise UsageError("terms: not through a third language; translate in two steps, with terms for each")
 
-    def translate(
-        self,
-        lines: Iterable[str],
-        options: Options,
-        *,
-        total: int | None = None,
-        bar: Progress | None = None,
-        warn: bool = True,
-        quiet: bool = False,
-        ready: Callable[[], bool] = lambda: True,
-        rank: int = 0,
-        num_ranks: int = 1,
-        growing: bool = False,
-    ) -> Iterator[Translation]:
+    def translate(self, lines: Iterable[str], options: Options, **reading: Unpack[Reading]) -> Iterator[Translation]:
         """See `Translator.translate`. Warnings and the progress bar are those of the first model.
 
         Raises:
@@ -76,19 +63,8 @@ class PivotTranslator(Translator):
             scores=options.scores,
             repair=options.repair,
         )
-        found = self._first.translate(
-            lines,
-            first_options,
-            total=total,
-            bar=bar,
-            warn=warn,
-            quiet=quiet,
-            ready=ready,
-            rank=rank,
-            num_ranks=num_ranks,
-            growing=growing,
-        )
-        for window in _windows(found, ready):
+        found = self._first.translate(lines, first_options, **reading)
+        for window in _windows(found, reading.get("ready", _always)):
             texts = [translation.text for translation in window]
             second = self._second.translate(texts, options, warn=False, quiet=True)
             for before, after in zip(window, second, strict=True):
@@ -99,6 +75,10 @@ class PivotTranslator(Translator):
 
 PIVOT_WINDOW = 1024
 """Translations into the pivot language that are collected for the second model."""
+
+
+def _always() -> bool:
+    return True
 
 
 def _windows(found: Iterator[Translation], ready: Callable[[], bool]) -> Iterator[list[Translation]]:

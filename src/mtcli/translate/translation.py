@@ -9,7 +9,7 @@ from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
 from mtcli.terms.terms import Terms, TermUse
 
 if TYPE_CHECKING:
-    from mtcli.translate.memory import Match
+    from mtcli.translate.memory import MemoryMatch
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Translation:
     candidates: tuple[Candidate, ...]
     terms: tuple[TermUse, ...] = ()
     """The terms of the line as far as it is translated, in its order, and where the best translation uses them."""
-    memory: "tuple[Match, ...]" = ()
+    memory: "tuple[MemoryMatch, ...]" = ()
     """The entries of a translation memory for its sentences, in their order: those that are used, and near matches."""
 
     @property

@@ -4,12 +4,13 @@ A backend searches. This module imports neither its library nor NumPy, so that a
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
@@ -48,17 +49,40 @@ NGRAMS = (3, 2)
 bigrams prevent nearly all repetitions."""
 
 
-class Translator:
-    """Translates lines of text with a model.
+class Reading(TypedDict, total=False):
+    """How lines are read, and what is reported of them: arguments that a translator passes on to another one."""
 
-    A subclass that overrides `translate` passes the lines to another translator: by sentence, or in common batches.
+    total: int | None
+    """Number of lines, for the progress bar."""
+    bar: Progress | None
+    """A progress bar to use; None: a new one."""
+    warn: bool
+    """Warn about lines unlike those of training, and about translations that repeat themselves."""
+    quiet: bool
+    """Show no progress bar."""
+    ready: Callable[[], bool]
+    """Returns True if the next line is available. If not, the lines so far are translated without it."""
+    rank: int
+    """The lines are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and sampling
+    use the number of each line in this file."""
+    num_ranks: int
+    """See `rank`."""
+    growing: bool
+    """Translate the first lines in small windows, so that an interrupted command keeps them."""
+
+
+class Translator(ABC):
+    """Translates lines of text: by a model (`ModelTranslator`), or by another translator that does.
+
+    The others prepare lines for it and complete its translations: by sentence (`BySentence`), through a third language
+    (`PivotTranslator`), or in common batches of several requests (`WaitingTranslator`).
     """
 
     def __init__(self, backend: Backend):
         """Initialise it.
 
         Args:
-            backend: The model.
+            backend: The model; of several, the one that reads the lines.
         """
         self.backend = backend
         self.tokenizer = backend.tokenizer
@@ -70,10 +94,6 @@ class Translator:
         """It supports the option `alignments`."""
         self.reads_ahead = backend.reads_ahead
         """The next window is read before the last one is translated."""
-        self.rerank: Rerank | None = None
-        """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
-        self.confidence: Confidence | None = None
-        """Computes the confidence of translations; None: they have none."""
 
     def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
         """Add terms to the options of a search.
@@ -103,6 +123,42 @@ class Translator:
             raise UsageError(f"--terms: this exported model was not trained with terms; {GIVE_THE_RUN}")
         return replace(options, terms=terms, terms_mode="hard")
 
+    @abstractmethod
+    def translate(self, lines: Iterable[str], options: Options, **reading: Unpack[Reading]) -> Iterator[Translation]:
+        """Translate lines, in their order. A line that is blank or has no token has an empty translation.
+
+        With `options.repair`, a translation that repeats itself although its line does not, or that is empty, is
+        replaced by the next usable one of the beam, then by one of a search without repetitions
+        (`further_searches`). If there is none, it stays.
+
+        Args:
+            lines: Source text. They are read in windows, so there may be any number of them.
+            options: Options of the search.
+            reading: By default, a new progress bar is shown, warnings are given, every line is available at once, and
+                the lines are all those of the file.
+
+        Raises:
+            UsageError: The backend does not support an option, the prefix has more than `MAX_LINE_TOKENS` tokens, or
+                the model has no such target language.
+            NotFiniteError: The model's scores are not finite numbers.
+        """
+
+
+class ModelTranslator(Translator):
+    """Translates lines of text with a model."""
+
+    def __init__(self, backend: Backend):
+        """Initialise it.
+
+        Args:
+            backend: The model.
+        """
+        super().__init__(backend)
+        self.rerank: Rerank | None = None
+        """Sorts the hypotheses of a beam search by other scores; None: they stay in their order."""
+        self.confidence: Confidence | None = None
+        """Computes the confidence of translations; None: they have none."""
+
     def translate(
         self,
         lines: Iterable[str],
@@ -117,29 +173,11 @@ class Translator:
         num_ranks: int = 1,
         growing: bool = False,
     ) -> Iterator[Translation]:
-        """Translate lines, in their order. A line that is blank or has no token has an empty translation.
-
-        With `options.repair`, a translation that repeats itself although its line does not, or that is empty, is
-        replaced by the next usable one of the beam, then by one of a search without repetitions
-        (`further_searches`). If there is none, it stays.
-
-        Args:
-            lines: Source text. They are read in windows, so there may be any number of them.
-            options: Options of the search.
-            total: Number of lines, for the progress bar.
-            bar: A progress bar to use; None: a new one.
-            warn: Warn about lines unlike those of training, and about translations that repeat themselves.
-            quiet: Show no progress bar.
-            ready: Returns True if the next line is available. If not, the lines so far are translated without it.
-            rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and
-                sampling use the number of each line in this file.
-            num_ranks: See `rank`.
-            growing: Translate the first lines in small windows, so that an interrupted command keeps them.
+        """See `Translator.translate`.
 
         Raises:
-            UsageError: The backend does not support an option, the prefix has more than `MAX_LINE_TOKENS` tokens, or
-                the model has no such target language.
-            NotFiniteError: The model's scores are not finite numbers.
+            UsageError: See there.
+            NotFiniteError: See there.
         """
         search = self._search_with(options)
         search.backend.check(options)
@@ -196,12 +234,12 @@ class Translator:
             if not options.to:
                 warn_about_missing_tags(window, self.tokenizer)
         window = shortened(window, self.tokenizer)
-        if options.to:
-            window = tagged(window, self.tokenizer, options.to)
         if options.terms:
             window = replace(window, terms=[options.terms.matches(line) for line in window.lines])
             if options.terms_mode == "soft":
                 window = annotated(window, self.tokenizer)
+        if options.to:  # after the terms, with which the lines are encoded again
+            window = tagged(window, self.tokenizer, options.to)
         sources = sources_with_tokens(window, self.tokenizer)
         return _Work(first, lines, window.terms, sources, search.batches(sources) or [[]])
 

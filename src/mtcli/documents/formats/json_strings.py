@@ -121,7 +121,11 @@ def _strings(text: str, name: str) -> Iterator[_String]:
         raise DataError(f"{place}: not JSON ({error.msg}); repair the file") from None
     except RecursionError:
         raise DataError(_too_deep(name)) from None
-    yield from _to_translate(_tree(text, name))
+    for key, value in _tree(text, name).members:  # one, or none if it is neither an object, an array nor a string
+        if isinstance(value, _Group):
+            yield from _to_translate(value)
+        elif _is_text(key, value):
+            yield value
 
 
 def _too_deep(name: str) -> str:
@@ -157,16 +161,39 @@ def _tree(text: str, name: str) -> _Group:
     return root
 
 
-def _to_translate(group: _Group) -> Iterator[_String]:
-    """Yield the strings in an object or array that are text for readers."""
-    described = next((key for key, notes in DESCRIBED.items() if key in group.keys and group.keys <= notes | {key}), "")
+def _to_translate(group: _Group, text_key: str = "") -> Iterator[_String]:
+    """Yield the strings in an object or array that are text for readers.
+
+    Args:
+        group: The object or array.
+        text_key: The key of the text, if it describes one.
+    """
+    described = _described(group)
     for key, member in group.members:
-        if _NOTE.fullmatch(key) or (described and key != described):
+        if _NOTE.fullmatch(key) or (text_key and key != text_key):
             continue
         if isinstance(member, _Group):
-            yield from _to_translate(member)
+            yield from _to_translate(member, described if member.keys <= _keys_beside(described) else "")
         elif _is_text(key, member):
             yield member
+
+
+def _described(group: _Group) -> str:
+    """Return the key of the text if the members of a group are objects that describe texts each.
+
+    A form with the labels `message` and `description` has the same keys. But a file of descriptions has nothing else
+    beside them, and labels mostly have other labels beside them.
+    """
+    members = [member for key, member in group.members if not _NOTE.fullmatch(key)]
+    for text_key in DESCRIBED:
+        if all(isinstance(member, _Group) and text_key in member.keys for member in members):
+            return text_key
+    return ""
+
+
+def _keys_beside(text_key: str) -> frozenset[str]:
+    """Return the keys of an object that describes a text."""
+    return DESCRIBED.get(text_key, frozenset()) | {text_key}
 
 
 def _is_text(key: str, string: _String) -> bool:

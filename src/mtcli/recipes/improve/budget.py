@@ -86,14 +86,20 @@ def planned_rounds(remaining: float, plain: float) -> int:
     return min(max(int(remaining / (ROUND_COST * plain)), 1), MAX_ROUNDS)
 
 
-def number_of_teachers(total: float, plain: float) -> int:
+def number_of_teachers(total: float, plain: float, kinds: int = 2) -> int:
     """Return how many models of each direction diversify the training pairs.
 
     Args:
         total: The whole budget.
         plain: See `planned_rounds`.
+        kinds: 2: there are models of the opposite directions. 1: each model has both directions.
     """
-    return min(max(int(TEACHERS_SHARE * total / (2 * plain)), 1), MAX_TEACHERS)
+    return min(max(int(TEACHERS_SHARE * total / (kinds * plain)), 1), MAX_TEACHERS)
+
+
+def reverse_share(*, needs_model: bool) -> float:
+    """Return the share of a round's budget for its reverse model; 0 if none is needed."""
+    return REVERSE_SHARE if needs_model else 0.0
 
 
 def weight_of_pairs(real: float, synthetic: int) -> float:

@@ -7,27 +7,30 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from mtcli.config.schema import DataConfig
-from mtcli.corpus.cache.build import SYNTHETIC_HELD_OUT
-from mtcli.corpus.cache.training_sources import is_synthetic
-from mtcli.corpus.held_out import HeldOut, choose_held_out, held_out_size, source_key
+from mtcli.config.schema import Config, DirectedCorpus
+from mtcli.corpus.cache.build import by_weight
+from mtcli.corpus.cache.corpora import Corpora, Splits, TrainingPairs, hold_out, read_given_splits
+from mtcli.corpus.cache.training_sources import by_temperature
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, ByDirection, HeldOutSplit, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
-from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.improve.stages import Stages
+from mtcli.recipes.improve.request import GivenText, ImproveRequest
+from mtcli.recipes.improve.stages import StageCorpus, Stages, held_out_file
 from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
 from mtcli.recipes.recipe import weighted
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.translate.backends.exported import sha256
@@ -44,88 +47,82 @@ HELD_OUT = "held-out sentence"
 
 log = logging.getLogger(__name__)
 
-HeldOutSplit = Literal["valid", "test"]
-
 LANGUAGE_SAMPLE = 20_000
 """Sentences of the pairs, and lines of a text, whose languages are compared."""
 
 
 @dataclass(frozen=True)
-class CorpusSplits:
-    """Which pairs of the training corpora are held out."""
+class RealPairs:
+    """The real pairs of a request: those to train on, and those that are held out of them."""
 
-    held_out: HeldOut
-    can_hold_out: tuple[bool, ...]
-    """For each corpus, True if validation and test pairs may be taken from it."""
+    corpora: Corpora
+    training: TrainingPairs
+    given: Splits
+    """The held-out pairs that the request names."""
 
-    def training_pairs(self, corpus: int, pairs: Iterable[Pair], counts: Counts) -> Iterator[Pair]:
-        """Yield the pairs of a corpus that are not held out.
+    @classmethod
+    def of(cls, config: Config) -> "RealPairs":
+        """Choose the held-out pairs that the request does not name, as `mtcli train` does, but more for validation.
+
+        Raises:
+            DataError: The pairs cannot be read.
+        """
+        corpora = Corpora(config)
+        given, _ = read_given_splits(config, corpora)
+        held_out = hold_out(config, corpora, min_valid=MIN_VALIDATION_PAIRS)
+        return cls(corpora, TrainingPairs(corpora, held_out, placeholders=False), given)
+
+    def read(self, number: int, counts: Counts, splits: Splits) -> Iterator[Pair]:
+        """Yield the training pairs of a corpus.
 
         Args:
-            corpus: The index of the corpus.
-            pairs: All its pairs.
-            counts: Receives the number of synthetic pairs that are skipped because their source is held out.
+            number: The number of the corpus, from 0.
+            counts: Receives the numbers of pairs.
+            splits: Receives the pairs that are held out of it.
         """
-        can_hold_out = self.can_hold_out[corpus]
-        for pair in pairs:
-            source = pair[0] if can_hold_out else without_tag(pair[0])
-            if self.held_out.split_of(source) == "train":
-                yield pair
-            elif not can_hold_out:
-                counts.used -= 1
-                counts.skip(SYNTHETIC_HELD_OUT)
+        for _, pair in self.training.read("reading", counts, splits, [number]):
+            yield pair
 
-    def held_out_pairs(self, split: str, data: DataConfig) -> Iterator[Pair]:
-        """Yield the validation or test pairs that are taken from the training corpora."""
-        for spec, can_hold_out in zip(data.train, self.can_hold_out, strict=True):
-            if can_hold_out:
-                for pair in corpus_pairs(parse_source(spec).path, data):
-                    if self.held_out.split_of(pair[0]) == split:
-                        yield pair
+    def held_out(self, splits: Splits) -> dict[HeldOutSplit, ByDirection]:
+        """Return the held-out pairs of each pair of languages, in the order of its first corpus.
 
+        Args:
+            splits: What `read` has held out of the corpora.
 
-def choose_splits(data: DataConfig) -> CorpusSplits:
-    """Choose the held-out pairs for validation and test, unless files name them.
+        Raises:
+            DataError: There are none of a pair of languages.
+        """
+        found: dict[HeldOutSplit, ByDirection] = {}
+        for name in HELD_OUT_SPLITS:
+            found[name] = {}
+            for direction in self.corpora.pairs_of_languages():
+                back = direction.reversed()
+                pairs = [
+                    *self.given[name].get(direction, ()),
+                    *(pair[::-1] for pair in self.given[name].get(back, ())),
+                    *splits[name].get(direction, ()),
+                    *(pair[::-1] for pair in splits[name].get(back, ())),
+                ]
+                found[name][direction] = list(dict.fromkeys(pairs)) if back in self.corpora.directions else pairs
+                self._check(name, direction, len(pairs))
+        return found
 
-    As in `mtcli train`, synthetic pairs are chosen only if there are no others: a score on them says little about text
-    that people write.
+    def _check(self, name: HeldOutSplit, direction: Direction, number: int) -> None:
+        """Check that a pair of languages has validation or test pairs.
 
-    Raises:
-        DataError: The pairs cannot be read, or are too few.
-    """
-    corpora = [parse_source(spec).path for spec in data.train]
-    synthetic = [is_synthetic(path, data.src, data.tgt) for path in corpora]
-    can_hold_out = tuple(all(synthetic) or not one for one in synthetic)
-    sizes = [sum(1 for _ in corpus_pairs(path, data)) for path in corpora]
-    if not any(sizes):
-        raise DataError("the training pairs are empty")
-    own = [path for path, may in zip(corpora, can_hold_out, strict=True) if may]
-    n_own = sum(size for size, may in zip(sizes, can_hold_out, strict=True) if may)
-    wanted = max(held_out_size(n_own), min(MIN_VALIDATION_PAIRS, n_own // 10))
-    valid = wanted if data.valid is None else 0
-    test = None if data.test is None else 0
-    pairs = (pair for path in own for pair in corpus_pairs(path, data))
-    held_out = choose_held_out(pairs, valid, test, data.split_seed)
-    if data.valid is None and held_out.n_valid == 0:
-        raise DataError(f"{n_own:,} pairs are too few to hold out validation pairs; name some with --valid")
-    return CorpusSplits(held_out, can_hold_out)
-
-
-def training_pairs(data: DataConfig) -> Iterator[Pair]:
-    """Yield the pairs of all training corpora."""
-    for spec in data.train:
-        yield from corpus_pairs(parse_source(spec).path, data)
-
-
-def corpus_pairs(path: str, data: DataConfig, counts: Counts | None = None) -> Iterator[Pair]:
-    """Yield the pairs of one corpus.
-
-    Args:
-        path: The corpus, without its weight.
-        data: The languages, and how to read it.
-        counts: Receives the numbers of pairs and of replaced bytes.
-    """
-    return read_pairs(path, data.src, data.tgt, swap=data.swap, replace=data.replace, counts=counts)
+        Raises:
+            DataError: It has none.
+        """
+        if number:
+            return
+        data = self.corpora.data
+        given = [spec for spec, languages in data.given_splits(name) if {*languages} == {*direction}]
+        size = self.training.held_out[direction].n_pairs
+        if not given and name == "valid" and size:
+            pairs = f"{size:,} pairs" if len(data.directions) == 1 else f"{size:,} pairs of {direction}"
+            raise DataError(f"{pairs} are too few to hold out validation pairs; name some with --valid")
+        where = ", ".join(given) or self.corpora.names_of(direction)
+        raise DataError(f"{where}: no {name} pairs; name some with --{name}")
 
 
 def write_pairs(path: Path, pairs: Iterable[Pair], src: str, tgt: str) -> int:
@@ -229,6 +226,9 @@ class Synthetic:
     number: int
 
 
+NO_PAIRS: Mapping[Direction, Synthetic] = {}
+
+
 class Material:
     """The pairs and texts of one request, in the folder of the command.
 
@@ -239,21 +239,37 @@ class Material:
     def __init__(self, stages: Stages):
         self.stages = stages
         self.request = stages.request
+        self.config = stages.request.config
         self.data = stages.request.config.data
         self.folder = stages.request.out / "pairs"
         self.sizes: dict[str, Any] = stages.decide("pairs", self._write_pairs)
-        """Number of pairs: `train` for each corpus, `valid`, `test`."""
+        """Number of pairs: `train` for each corpus and direction, `valid`, `test`."""
 
     @property
     def num_pairs(self) -> int:
         """Number of real training pairs."""
         return sum(self.sizes["train"])
 
+    def num_pairs_of(self, direction: Direction) -> int:
+        """Return the number of real training pairs of a direction."""
+        numbered = zip(self.data.directed, self.sizes["train"], strict=True)
+        return sum(number for corpus, number in numbered if corpus.direction == direction)
+
     @property
     def pairs_per_epoch(self) -> float:
         """Number of real training pairs that an epoch of the plain model draws, by the weights of their corpora."""
-        sizes = zip(self.sizes["train"], self.data.train, strict=True)
-        return float(sum(number * parse_source(spec).weight for number, spec in sizes))
+        return sum(map(self._drawn_of, self.request.directions))
+
+    def _drawn_of(self, direction: Direction) -> float:
+        """Return the number of real pairs of a direction, by the weights of their corpora."""
+        numbered = zip(self.data.directed, self.sizes["train"], strict=True)
+        own = [(corpus.train, number) for corpus, number in numbered if corpus.direction == direction]
+        return float(sum(number * parse_source(spec).weight for spec, number in own))
+
+    @property
+    def num_valid(self) -> list[tuple[str, int]]:
+        """The target language and the number of validation pairs of each direction."""
+        return numbers_of(self.request, self.sizes["valid"])
 
     # ---- real pairs ----
 
@@ -263,69 +279,74 @@ class Material:
         Raises:
             DataError: The pairs cannot be read, or are too few.
         """
-        splits = choose_splits(self.data)
+        real = RealPairs.of(self.config)
         counts = Counts()
+        splits: Splits = {"valid": {}, "test": {}}
         sizes: dict[str, Any] = {"train": []}
-        for corpus, (file, spec) in enumerate(zip(self._corpora(), self.data.train, strict=True)):
-            pairs = corpus_pairs(parse_source(spec).path, self.data, counts)
-            kept = splits.training_pairs(corpus, pairs, counts)
-            sizes["train"].append(write_pairs(file, kept, self.data.src, self.data.tgt))
-        held_out_files: tuple[tuple[HeldOutSplit, str | None], ...] = (
-            ("valid", self.data.valid),
-            ("test", self.data.test),
-        )
-        for name, given in held_out_files:
-            if given is not None:
-                held_out = corpus_pairs(given, self.data, counts)
-            else:
-                held_out = splits.held_out_pairs(name, self.data)
-            sizes[name] = write_pairs(self.folder / f"{name}.jsonl", held_out, self.data.src, self.data.tgt)
-            _check_held_out(self.data, name, sizes[name])
+        for number, (file, corpus) in enumerate(zip(self._corpora(), self.data.directed, strict=True)):
+            pairs = real.read(number, counts, splits)
+            sizes["train"].append(write_pairs(file, pairs, *corpus.direction))
+        if not counts.read:
+            raise DataError("the training pairs are empty")
+        for name, by_pair in real.held_out(splits).items():
+            sizes[name] = []
+            for direction, held_out in by_pair.items():
+                file = held_out_file(self.request, name, direction)
+                sizes[name].append(write_pairs(file, held_out, *direction))
+            sizes[name] = sizes[name] if self.request.has_several else sum(sizes[name])
         report_counts(counts)
         for reason, number in counts.skipped.items():
             log.info("skipped %s: %s", counted(number, "pair"), reason)
         train = counted(sum(sizes["train"]), "pair")
-        log.info("%s for training, %s for validation, %s for the test", train, sizes["valid"], sizes["test"])
+        valid, test = (total(sizes[name]) for name in HELD_OUT_SPLITS)
+        log.info("%s for training, %s for validation, %s for the test", train, f"{valid:,}", f"{test:,}")
         return sizes
 
     def _corpora(self) -> list[Path]:
         return _corpora(self.request)
 
-    def specs(self, synthetic: Synthetic | None = None, *, forward: bool = True) -> list[str]:
+    def _corpora_of(self, direction: Direction) -> list[Path]:
+        return _corpora_of(self.request, direction)
+
+    def specs(self, synthetic: Mapping[Direction, Synthetic] = NO_PAIRS, *, forward: bool = True) -> list[StageCorpus]:
         """Return the corpora of a training, with their weights.
 
         Args:
-            synthetic: Pairs to add. If there are many, the real pairs have a larger weight.
-            forward: The model translates in the direction of the request. Otherwise tags are removed from sources,
+            synthetic: Pairs to add, by their direction. If there are many, the real pairs of the direction have a
+                larger weight.
+            forward: The model translates in the directions of the request. Otherwise tags are removed from sources,
                 which are the targets of this model: it would learn to write tags.
         """
-        factor = weight_of_pairs(self.pairs_per_epoch, synthetic.number) if synthetic else 1.0
+        added = {direction: pairs for direction, pairs in synthetic.items() if pairs.number}
         found = []
-        for corpus, spec in zip(self._corpora(), self.data.train, strict=True):
-            file = corpus if forward else self._untagged(corpus)
-            weight = factor * parse_source(spec).weight
-            found.append(weighted(file, weight))
-        return [*found, str(synthetic.path)] if synthetic else found
+        for file, corpus in zip(self._corpora(), self.data.directed, strict=True):
+            direction = corpus.direction
+            number = added[direction].number if direction in added else 0
+            factor = weight_of_pairs(self._drawn_of(direction), number) if number else 1.0
+            spec = weighted(file if forward else self._untagged(file, direction), factor * _weight(corpus))
+            found.append(StageCorpus(direction, spec))
+        found += [StageCorpus(direction, str(pairs.path)) for direction, pairs in added.items()]
+        return found if forward else [StageCorpus(direction.reversed(), spec) for direction, spec in found]
 
-    def _untagged(self, corpus: Path) -> Path:
+    def _untagged(self, corpus: Path, direction: Direction) -> Path:
         """Return a file with the pairs of a corpus whose sources have no tags, which may be the same file."""
         path = corpus.with_name(f"{corpus.stem}-untagged.jsonl")
 
         def write() -> bool:
-            has_tags = any(without_tag(src) != src for src, _ in read_pairs(str(corpus), self.data.src, self.data.tgt))
+            has_tags = any(without_tag(src) != src for src, _ in read_pairs(str(corpus), *direction))
             if has_tags:
-                pairs = read_pairs(str(corpus), self.data.src, self.data.tgt)
-                write_pairs(path, ((without_tag(src), tgt) for src, tgt in pairs), self.data.src, self.data.tgt)
+                pairs = read_pairs(str(corpus), *direction)
+                write_pairs(path, ((without_tag(src), tgt) for src, tgt in pairs), *direction)
             return has_tags
 
         return path if self.stages.decide(f"{corpus.name} has tags", write) else corpus
 
-    def side(self, *, source: bool) -> Lines:
-        """Return one side of the training pairs as text."""
-        path = _text_file(self.request, "train", source)
+    def side(self, direction: Direction, *, source: bool) -> Lines:
+        """Return one side of the training pairs of a direction as text."""
+        path = _text_file(self.request, "train", direction, source)
 
         def write() -> int:
-            pairs = (pair for file in self._corpora() for pair in read_pairs(str(file), self.data.src, self.data.tgt))
+            pairs = (pair for file in self._corpora_of(direction) for pair in read_pairs(str(file), *direction))
             texts = (without_tag(src) if source else tgt for src, tgt in pairs)
             return write_lines(texts, path, lambda index: True)
 
@@ -333,8 +354,12 @@ class Material:
         return Lines(Text(path), number)
 
     def _held_out(self) -> frozenset[str]:
-        files = [str(self.folder / f"{name}.jsonl") for name in ("valid", "test")]
-        return held_out_keys(files, self.data.src, self.data.tgt)
+        """Return the keys of the held-out sentences of all pairs of languages."""
+        keys = frozenset[str]()
+        for direction in self.request.directions:
+            files = [str(held_out_file(self.request, name, direction)) for name in HELD_OUT_SPLITS]
+            keys |= held_out_keys(files, *direction)
+        return keys
 
     # ---- monolingual text ----
 
@@ -344,22 +369,31 @@ class Material:
         Raises:
             DataError: One cannot be read, or has no usable line.
         """
-        for source in (False, True):
-            self.text_lines(source=source)
+        for text in reversed(self.request.texts):
+            self._lines_of(text)
 
-    def text_lines(self, *, source: bool) -> Lines | None:
-        """Return the monolingual text in the source or the target language; None: there is none.
+    def texts(self, *, is_source: bool) -> dict[Direction, Lines]:
+        """Return the monolingual text of each direction that has one, see `ImproveRequest.text_of`.
+
+        Raises:
+            DataError: One cannot be read, or has no usable line.
+        """
+        found = {}
+        for direction in self.request.directions_with_text(is_source=is_source):
+            text = self.request.text_of(direction, is_source=is_source)
+            if text is not None:
+                found[direction] = self._lines_of(text)
+        return found
+
+    def _lines_of(self, given: GivenText) -> Lines:
+        """Return the usable lines of a monolingual text.
 
         Raises:
             DataError: It cannot be read, or has no usable line.
         """
-        path = _monolingual(self.request, source)
-        if path is None:
-            return None
-        text = Text(path, self._held_out(), self.data.replace)
-        option = "--mono-src" if source else "--mono-tgt"
-        number = self.stages.decide(option, lambda: _check_text(text, self.data, option))
-        return Lines(text, number, self.request.digests[str(path)])
+        text = Text(given.path, self._held_out(), self.data.replace)
+        number = self.stages.decide(given.option, lambda: _check_text(text, self.config, given))
+        return Lines(text, number, self.request.digests[str(given.path)])
 
     # ---- tokenizer ----
 
@@ -367,21 +401,47 @@ class Material:
         """Train one tokenizer for all models, unless the request names one or wants separate vocabularies.
 
         Its text is both sides of the training pairs, and of each monolingual text at most as many lines as an epoch
-        has synthetic pairs. So the size of the vocabulary suits the pairs, and no language outweighs the other.
+        has synthetic pairs. So the size of the vocabulary suits the pairs, and no language outweighs the other. With
+        several directions, each has the share of the text that it has in an epoch.
         """
         if not self.request.trains_tokenizer:
             return
-        for source in (True, False):
-            self.side(source=source)
-            lines = self.text_lines(source=source)
-            if lines is not None:
-                self._write_text_for_tokenizer(lines, source=source)
+        sizes = [(number, 1.0) for number in self.sizes["train"]]
+        directions = [corpus.direction for corpus in self.data.directed]
+        sampled = by_temperature(sizes, directions, self.data.temperature)
+        weights = {direction: weight for direction, (_, weight) in zip(directions, sampled, strict=True)}
+        for direction in _read_directions(self.request):
+            for source in (True, False):
+                self._write_side_for_tokenizer(direction, weights[direction], source=source)
+        for text in self.request.texts:
+            own = [each for each in directions if self.request.text_of(each, is_source=text.is_source) == text]
+            pairs = sum(weights[each] * self.num_pairs_of(each) for each in dict.fromkeys(own))
+            self._write_text_for_tokenizer(text, pairs)
         self.stages.train_tokenizer(tokenizer_texts(self.request))
 
-    def _write_text_for_tokenizer(self, lines: Lines, *, source: bool) -> None:
-        """Write lines of a monolingual text, at even distances."""
-        path = _text_file(self.request, "text", source)
-        wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * self.num_pairs))
+    def _write_side_for_tokenizer(self, direction: Direction, weight: float, *, source: bool) -> None:
+        """Write one side of the pairs of a direction, each line as often as the weight of the direction says."""
+        lines = self.side(direction, source=source)
+        path = _side_for_tokenizer(self.request, direction, source)
+        if path == lines.text.path:
+            return
+
+        def write() -> int:
+            texts = (text for _, text in by_weight(((0, line) for line in lines.text.usable()), [weight]))
+            return write_lines(texts, path, lambda index: True)
+
+        self.stages.decide(f"text for the tokenizer: {path.name}", write)
+
+    def _write_text_for_tokenizer(self, text: GivenText, pairs: float) -> None:
+        """Write lines of a monolingual text, at even distances.
+
+        Args:
+            text: The text.
+            pairs: The number of pairs that an epoch draws of its directions.
+        """
+        lines = self._lines_of(text)
+        path = _given_text_file(self.request, text)
+        wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * pairs))
 
         def write() -> int:
             return _write_chosen(lines, path, lambda index: is_chosen(index, wanted, lines.number))
@@ -391,7 +451,15 @@ class Material:
     # ---- synthetic pairs ----
 
     def translate(
-        self, name: str, model: str, lines: Lines, how: Sequence[str], *, at_most: int, amount: float
+        self,
+        name: str,
+        model: str,
+        direction: Direction,
+        lines: Lines,
+        how: Sequence[str],
+        *,
+        at_most: int,
+        amount: float,
     ) -> list[Path]:
         """Make synthetic pairs of lines that are chosen at even distances.
 
@@ -400,6 +468,7 @@ class Material:
         Args:
             name: The name of the files, such as `synthetic-1/back`.
             model: The model that translates.
+            direction: The direction in which it translates.
             lines: The text.
             how: Options of `mtcli augment`.
             at_most: Largest number of lines.
@@ -413,7 +482,7 @@ class Material:
         first = f"{name}-1"
         in_sample = partial(is_chosen, wanted=sample, of=lines.number)
         translated = self._write_part(first, lines, in_sample)
-        files = [self._augment(first, model, how)]
+        files = [self._augment(first, model, direction, how)]
         number = sample
         if sample < wanted:
             number = self.stages.decide(f"{name}: lines", partial(self._affordable, first, sample, wanted, amount))
@@ -421,7 +490,7 @@ class Material:
             second = f"{name}-2"
             in_rest = partial(_is_chosen_of_rest, wanted=number, sample=sample, of=lines.number)
             translated += self._write_part(second, lines, in_rest)
-            files.append(self._augment(second, model, how))
+            files.append(self._augment(second, model, direction, how))
         log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
         return files
 
@@ -441,22 +510,29 @@ class Material:
         path = self.request.out / f"{name}.txt"
         return int(self.stages.decide(f"{name}: text", lambda: _write_chosen(lines, path, chosen)))
 
-    def _augment(self, name: str, model: str, how: Sequence[str]) -> Path:
+    def _augment(self, name: str, model: str, direction: Direction, how: Sequence[str]) -> Path:
         output = self.request.out / f"{name}.jsonl"
-        self.stages.augment(name, model, output.with_suffix(".txt"), output, how)
+        self.stages.augment(name, model, direction, self.request.out / f"{name}.txt", output, how)
         return output
 
-    def merge(self, name: str, files: Sequence[Path]) -> Synthetic:
+    def merge(self, name: str, files: Mapping[Direction, Sequence[Path]]) -> dict[Direction, Synthetic]:
         """Write the synthetic pairs of several files once each, without real pairs and held-out sentences.
 
         Args:
-            name: The name of the new file, such as `synthetic-1/pairs`.
-            files: What `translate` returned.
+            name: The name of the new file, such as `synthetic-1/pairs`; see `ImproveRequest.named`.
+            files: What `translate` returned, by the direction of the pairs.
         """
+        return {
+            direction: self._merge(self.request.named(name, direction), direction, own)
+            for direction, own in files.items()
+            if own
+        }
+
+    def _merge(self, name: str, direction: Direction, files: Sequence[Path]) -> Synthetic:
         path = self.request.out / f"{name}.jsonl"
 
         def work() -> int:
-            written, dropped = merge(files, self._corpora(), path, self.data.src, self.data.tgt, self._held_out())
+            written, dropped = merge(files, self._corpora_of(direction), path, *direction, self._held_out())
             for reason, number in dropped.items():
                 log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
             log.info("%s: %s", name, counted(written, "synthetic pair"))
@@ -465,89 +541,140 @@ class Material:
         return Synthetic(path, int(self.stages.decide(name, work)))
 
 
+def total(numbers: int | Sequence[int]) -> int:
+    """Return the number of held-out pairs that `Material.sizes` has: one, or one for each pair of languages."""
+    return numbers if isinstance(numbers, int) else sum(numbers)
+
+
+def numbers_of(request: ImproveRequest, numbers: int | Sequence[int]) -> list[tuple[str, int]]:
+    """Return the target language and the number of held-out pairs of each direction.
+
+    Args:
+        request: The request.
+        numbers: See `total`.
+    """
+    every = [numbers] if isinstance(numbers, int) else numbers
+    by_pair = {frozenset(each): number for each, number in zip(_once_per_pair(request), every, strict=True)}
+    return [(direction.tgt, by_pair[frozenset(direction)]) for direction in request.directions]
+
+
+def _once_per_pair(request: ImproveRequest) -> list[Direction]:
+    """Return the first direction of each pair of languages."""
+    first: dict[frozenset[str], Direction] = {}
+    for direction in request.directions:
+        first.setdefault(frozenset(direction), direction)
+    return list(first.values())
+
+
+def _read_directions(request: ImproveRequest) -> list[Direction]:
+    """Return the directions in which corpora are read. With both directions, the others have the same text."""
+    directed = request.config.data.directed
+    return list(dict.fromkeys(corpus.direction for corpus in directed if not corpus.is_reversed))
+
+
+def _weight(corpus: DirectedCorpus) -> float:
+    return parse_source(corpus.train).weight
+
+
 def _corpora(request: ImproveRequest) -> list[Path]:
-    """Return the files of the real training pairs, one for each corpus of the request."""
-    return [request.out / "pairs" / f"train-{number}.jsonl" for number in range(1, len(request.config.data.train) + 1)]
+    """Return the files of the real training pairs, one for each corpus and direction of the request."""
+    number = len(request.config.data.directed)
+    return [request.out / "pairs" / f"train-{index}.jsonl" for index in range(1, number + 1)]
 
 
-def plain_corpora(request: ImproveRequest) -> list[str]:
+def _corpora_of(request: ImproveRequest, direction: Direction) -> list[Path]:
+    """Return the files of the real training pairs of a direction."""
+    numbered = zip(_corpora(request), request.config.data.directed, strict=True)
+    return [file for file, corpus in numbered if corpus.direction == direction]
+
+
+def plain_corpora(request: ImproveRequest) -> list[StageCorpus]:
     """Return the corpora of the plain model, with their weights."""
-    weights = [parse_source(spec).weight for spec in request.config.data.train]
-    return [weighted(file, weight) for file, weight in zip(_corpora(request), weights, strict=True)]
+    return [
+        StageCorpus(corpus.direction, weighted(file, _weight(corpus)))
+        for file, corpus in zip(_corpora(request), request.config.data.directed, strict=True)
+    ]
 
 
 def tokenizer_texts(request: ImproveRequest) -> list[Path]:
     """Return the files that the tokenizer of all models is trained on; see `Material.train_tokenizer`."""
-    texts = [_text_file(request, "train", source) for source in (True, False)]
-    given = [source for source in (True, False) if _monolingual(request, source) is not None]
-    return texts + [_text_file(request, "text", source) for source in given]
+    sides = [
+        _side_for_tokenizer(request, direction, source)
+        for direction in _read_directions(request)
+        for source in (True, False)
+    ]
+    return sides + [_given_text_file(request, text) for text in request.texts]
 
 
-def _text_file(request: ImproveRequest, name: str, source: bool) -> Path:
-    """Return the file for one side of the pairs (`train`), or for some of a monolingual text (`text`)."""
-    data = request.config.data
-    return request.out / "pairs" / f"{name}.{data.src if source else data.tgt}.txt"
+def _side_for_tokenizer(request: ImproveRequest, direction: Direction, source: bool) -> Path:
+    return _text_file(request, "sampled" if request.has_several else "train", direction, source)
 
 
-def _monolingual(request: ImproveRequest, source: bool) -> Path | None:
-    return request.mono_src if source else request.mono_tgt
+def _text_file(request: ImproveRequest, name: str, direction: Direction, source: bool) -> Path:
+    """Return the file for one side of the pairs of a direction."""
+    language = direction.src if source else direction.tgt
+    return request.out / "pairs" / f"{request.named(name, direction)}.{language}.txt"
 
 
-def check_material(request: ImproveRequest) -> int:
-    """Check the pairs and texts of a request, write nothing, and return the number of validation pairs.
+def _given_text_file(request: ImproveRequest, text: GivenText) -> Path:
+    """Return the file for some lines of a monolingual text."""
+    return request.out / "pairs" / f"text.{text.language}.txt"
+
+
+def check_material(request: ImproveRequest) -> list[tuple[str, int]]:
+    """Check the pairs and texts of a request, and write nothing.
+
+    Returns:
+        The target language and the number of validation pairs of each direction.
 
     Raises:
         DataError: They cannot be read, or are too few.
     """
-    data = request.config.data
-    held_out = choose_splits(data).held_out
-    num_valid = sum(1 for _ in corpus_pairs(data.valid, data)) if data.valid else held_out.n_valid
-    num_test = sum(1 for _ in corpus_pairs(data.test, data)) if data.test else held_out.n_test
-    _check_held_out(data, "valid", num_valid)
-    _check_held_out(data, "test", num_test)
-    for option, path in (("--mono-tgt", request.mono_tgt), ("--mono-src", request.mono_src)):
-        if path is not None:
-            _check_text(Text(path, replace=data.replace), data, option)
-    return num_valid
+    real = RealPairs.of(request.config)
+    splits: Splits = {"valid": {}, "test": {}}
+    counts = Counts()
+    for number in range(len(request.config.data.directed)):
+        for _ in real.read(number, counts, splits):
+            pass
+    if not counts.read:
+        raise DataError("the training pairs are empty")
+    held_out = real.held_out(splits)
+    for given in reversed(request.texts):
+        _check_text(Text(given.path, replace=request.config.data.replace), request.config, given)
+    return numbers_of(request, [len(pairs) for pairs in held_out["valid"].values()])
 
 
-def _check_held_out(data: DataConfig, name: HeldOutSplit, number: int) -> None:
-    """Check that there are validation or test pairs.
-
-    Raises:
-        DataError: There are none.
-    """
-    if not number:
-        given = data.valid if name == "valid" else data.test
-        raise DataError(f"{given or ', '.join(data.train)}: no {name} pairs; name some with --{name}")
-
-
-def _check_text(text: Text, data: DataConfig, option: str) -> int:
+def _check_text(text: Text, config: Config, given: GivenText) -> int:
     """Count the usable lines of a text, report the others, and warn if its language seems to be wrong.
 
     Args:
         text: The text.
-        data: The training pairs, with which its language is compared.
-        option: `--mono-src` or `--mono-tgt`.
+        config: Names the training pairs, with which its language is compared.
+        given: The option and the language.
 
     Raises:
         DataError: It cannot be read, or has no usable line.
     """
     number = sum(1 for _ in text.usable(report=True))
     if not number:
-        raise DataError(f"{option} {text.path}: has no usable line; give text with one sentence per line")
+        raise DataError(f"{given.option} {text.path}: has no usable line; give text with one sentence per line")
     size = min(number, LANGUAGE_SAMPLE)
     sample = [line for index, line in enumerate(text.usable()) if is_chosen(index, size, number)]
-    pairs = list(islice(training_pairs(data), LANGUAGE_SAMPLE))
-    sources = [src for src, _ in pairs]
-    targets = [tgt for _, tgt in pairs]
-    if option == "--mono-src":
-        problem = warning_about(sample, sources, targets, data.src)
-    else:
-        problem = warning_about(sample, targets, sources, data.tgt)
+    corpora = Corpora(config)
+    numbers = [row for row, direction in enumerate(corpora.directions) if _is_side(given, direction)]
+    with closing(corpora.read("reading", Counts(), numbers)) as numbered:
+        pairs = [pair for _, pair in islice(numbered, LANGUAGE_SAMPLE)]
+    sides = list(zip(*pairs, strict=True))
+    own, other = sides if given.is_source else reversed(sides)
+    problem = warning_about(sample, own, other, given.language)
     if problem:
-        log.warning("%s %s: %s", option, text.path, problem)
+        log.warning("%s %s: %s", given.option, text.path, problem)
     return number
+
+
+def _is_side(text: GivenText, direction: Direction) -> bool:
+    """Return True if a text is in the source or in the target language of a direction, whichever it is for."""
+    return text.language == (direction.src if text.is_source else direction.tgt)
 
 
 def _write_chosen(lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:

@@ -5,7 +5,9 @@ data diversification (Nguyen et al. 2020), with the translations of the training
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_me
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.material import Material, Synthetic
-from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Scores, Stages, Training
 from mtcli.runtime.wording import counted
+from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
 
 PLAIN = "plain"
 """The model that learns from the pairs alone."""
+
+FilesOfDirections = dict[Direction, list[Path]]
+"""Files of synthetic pairs, by the direction that they are for."""
 
 FORWARD = ("--forward",)
 
@@ -32,6 +37,9 @@ lines are translated in the same time.
 """
 
 
+NO_NUMBERS: Mapping[Direction, int] = {}
+
+
 @dataclass(frozen=True)
 class CandidateModel:
     """A model that may be the result."""
@@ -40,6 +48,8 @@ class CandidateModel:
     pairs: int
     """Number of training pairs, synthetic ones included."""
     scores: Scores
+    synthetic: Mapping[Direction, int] = field(default_factory=dict)
+    """Number of synthetic pairs of each direction."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +65,13 @@ class ScoredEnsemble:
 
 @dataclass
 class ImproveResult:
-    """The models that were trained for the direction of the request, and the best of them."""
+    """The models that were trained for the directions of the request, and the best of them."""
 
     candidates: dict[str, CandidateModel] = field(default_factory=dict)
     """By the name of their stage, in order."""
     best: str = PLAIN
     comparison: Any = None
-    """The paired bootstrap of the plain model (A) and the best one (B); None if the plain one is the best."""
+    """See `Stages.compare`, of the plain model (A) and the best one (B); None if the plain one is the best."""
     ensemble: ScoredEnsemble | None = None
     """All models together; None if there is one, or if they have different tokenizers."""
     part: int = 1
@@ -72,11 +82,18 @@ class ImproveResult:
         return name if self.part == 1 else f"{name}, part {self.part}"
 
 
-def metric_on(num_valid: int, request: ImproveRequest) -> str:
-    """Return the score that decides which model is the best, and warn of too few validation pairs."""
-    if num_valid >= FEW_VALIDATION_PAIRS:
-        return selection_metric(request.config.data.tgt)
-    pairs = counted(num_valid, "validation pair")
+def metric_on(num_valid: Sequence[tuple[str, int]]) -> str:
+    """Return the score that decides which model is the best, and warn of too few validation pairs.
+
+    Args:
+        num_valid: The target language and the number of validation pairs of each direction.
+    """
+    fewest = min(number for _, number in num_valid)
+    if fewest >= FEW_VALIDATION_PAIRS:
+        return "bleu" if all(selection_metric(language) == "bleu" for language, _ in num_valid) else "chrf"
+    pairs = counted(fewest, "validation pair")
+    if len(num_valid) > 1:
+        pairs += " of a direction"
     log.warning("%s are too few to tell which model is better; name more with --valid", pairs)
     return "chrf"  # BLEU of a few sentences is often 0
 
@@ -93,11 +110,13 @@ class Method:
         self.stages = stages
         self.budget = stages.budget
         self.material = material
-        self.metric = metric_on(material.sizes["valid"], stages.request)
+        self.request = stages.request
+        self.directions = stages.request.directions
+        self.metric = metric_on(material.num_valid)
         self.result = ImproveResult()
-        self.targets = material.text_lines(source=False)
-        """Text in the target language."""
-        self.sources = material.text_lines(source=True)
+        self.targets = material.texts(is_source=False)
+        """Text in the target language of each direction that has one."""
+        self.sources = material.texts(is_source=True)
         """Text in the source language."""
         self.rounds = 0
         """Number of rounds that were begun."""
@@ -161,32 +180,44 @@ class Method:
         return has_paid and is_enough and self.rounds < shares.MAX_ROUNDS
 
     def _round(self) -> None:
-        """Make synthetic pairs with the best model and a new reverse model, and train on them."""
+        """Make synthetic pairs with the best model and, if it does not translate backwards, a new reverse model.
+
+        The last model of the round is trained on them.
+        """
         self.rounds += 1
         number = self.rounds
         amount, for_later = self.stages.decide(f"budget of round {number}", self._budget_of_round)
-        num_texts = sum(text is not None for text in (self.targets, self.sources))
-        for_translation = shares.TRANSLATION_SHARE * amount / num_texts
-        at_most = useful_lines(self._pairs_in(amount * (1 - shares.REVERSE_SHARE - shares.TRANSLATION_SHARE)))
+        for_translation = shares.TRANSLATION_SHARE * amount / (len(self.targets) + len(self.sources))
+        share_of_model = 1 - shares.reverse_share(needs_model=self._needs_reverse_model()) - shares.TRANSLATION_SHARE
+        useful = useful_lines(self._pairs_in(amount * share_of_model))
+        at_most = max(1, useful // max(len(self.targets), len(self.sources)))
         folder = f"synthetic-{number}"
-        files: list[Path] = []
-        if self.sources is not None:
-            forward = self._best.training.folder
-            files += self.material.translate(
-                f"{folder}/forward", forward, self.sources, FORWARD, at_most=at_most, amount=for_translation
+        files: FilesOfDirections = {direction: [] for direction in self.directions}
+        best = self._best.training.folder
+        for direction, lines in self.sources.items():
+            name = self.request.named(f"{folder}/forward", direction)
+            files[direction] += self.material.translate(
+                name, best, direction, lines, FORWARD, at_most=at_most, amount=for_translation
             )
-        if self.targets is not None:
-            reverse = self._reverse_model(number, amount, files)
-            is_large = min(self.targets.number, at_most) > self.material.num_pairs
+        reverse = self._reverse_model(number, amount, files) if self._needs_reverse_model() else best
+        for direction, lines in self.targets.items():
+            back = direction.reversed()
+            model = best if back in self.directions else reverse
+            is_large = min(lines.number, at_most) > self.material.num_pairs_of(direction)
             how = LARGE_TEXT if is_large else ()
-            files += self.material.translate(
-                f"{folder}/back", reverse, self.targets, how, at_most=at_most, amount=for_translation
+            name = self.request.named(f"{folder}/back", direction)
+            files[direction] += self.material.translate(
+                name, model, back, lines, how, at_most=at_most, amount=for_translation
             )
         synthetic = self.material.merge(f"{folder}/pairs", files)
         self._train_on(f"improved-{number}", synthetic, for_later)
 
-    def _reverse_model(self, number: int, amount: float, forward: list[Path]) -> str:
-        """Train a model of the opposite direction, and return its folder.
+    def _needs_reverse_model(self) -> bool:
+        """Return True if the models do not translate the text back themselves."""
+        return self.request.needs_reverse_model([*self.targets])
+
+    def _reverse_model(self, number: int, amount: float, forward: FilesOfDirections) -> str:
+        """Train a model of the opposite directions, and return its folder.
 
         It learns from the translations of the best model too: those of the monolingual text, or from the second round
         on, without such text, those of the training sources.
@@ -197,17 +228,21 @@ class Method:
             forward: Files of synthetic pairs with human sources.
         """
         files = forward
-        if not files and number > 1:
-            files = self.material.translate(
-                f"synthetic-{number}/sources",
-                self._best.training.folder,
-                self.material.side(source=True),
-                FORWARD,
-                at_most=self.material.num_pairs,
-                amount=shares.TRANSLATION_SHARE * amount,
-            )
-        synthetic = self.material.merge(f"synthetic-{number}/reverse", files) if files else None
-        specs = self.material.specs(synthetic if synthetic and synthetic.number else None, forward=False)
+        if not any(files.values()) and number > 1:
+            files = {
+                direction: self.material.translate(
+                    self.request.named(f"synthetic-{number}/sources", direction),
+                    self._best.training.folder,
+                    direction,
+                    self.material.side(direction, source=True),
+                    FORWARD,
+                    at_most=self.material.num_pairs_of(direction),
+                    amount=shares.TRANSLATION_SHARE * amount / len(self.directions),
+                )
+                for direction in self.directions
+            }
+        synthetic = self.material.merge(f"synthetic-{number}/reverse", files)
+        specs = self.material.specs(synthetic, forward=False)
         name = f"reverse-{number}"
         share = shares.REVERSE_SHARE * amount
         return self.stages.train(name, specs, lambda: share, forward=False, engine=False).folder
@@ -215,16 +250,22 @@ class Method:
     # ---- data diversification ----
 
     def _diversify(self) -> None:
-        """Train on the translations of the training pairs by several models of both directions."""
+        """Train on the translations of the training pairs by several models of both directions.
+
+        If each model has both directions, its translations of sources in one are those of targets in the other.
+        """
         self.rounds = 1
         used = self._plain.used(self.budget)
-        number = self.stages.decide("models of each direction", lambda: number_of_teachers(self.budget.total, used))
-        amount = min(used, shares.TEACHERS_SHARE * self.budget.total / (2 * number))
-        for_translation = shares.TRANSLATION_SHARE * self.budget.total / (2 * number)
-        first_seed = self.stages.request.config.train.seed
-        files: list[Path] = []
+        orders = (True, False) if self.request.needs_reverse_model(self.directions) else (True,)
+        kinds = len(orders)
+        teachers = partial(number_of_teachers, self.budget.total, used, kinds)
+        number = self.stages.decide("models of each direction", teachers)
+        amount = min(used, shares.TEACHERS_SHARE * self.budget.total / (kinds * number))
+        for_translation = shares.TRANSLATION_SHARE * self.budget.total / (kinds * number * len(self.directions))
+        first_seed = self.request.config.train.seed
+        files: FilesOfDirections = {direction: [] for direction in self.directions}
         for index in range(1, number + 1):
-            for forward in (True, False):
+            for forward in orders:
                 name = f"{'forward' if forward else 'reverse'}-{index}"
                 if forward and index == 1:
                     model = self._plain
@@ -234,32 +275,40 @@ class Method:
                     model = self.stages.train(name, specs, lambda: amount, forward=forward, seed=seed, engine=False)
                 if forward and index > 1:
                     self._add(name, model, self.material.num_pairs)
-                files += self.material.translate(
-                    f"synthetic-1/{name}",
-                    model.folder,
-                    self.material.side(source=forward),
-                    FORWARD if forward else (),
-                    at_most=self.material.num_pairs,
-                    amount=for_translation,
-                )
+                for direction in self.directions:
+                    files[direction] += self.material.translate(
+                        self.request.named(f"synthetic-1/{name}", direction),
+                        model.folder,
+                        direction if forward else direction.reversed(),
+                        self.material.side(direction, source=forward),
+                        FORWARD if forward else (),
+                        at_most=self.material.num_pairs_of(direction),
+                        amount=for_translation,
+                    )
+        if kinds == 1:
+            files = {direction: files[direction] + files[direction.reversed()] for direction in self.directions}
         synthetic = self.material.merge("synthetic-1/pairs", files)
         self._train_on("improved-1", synthetic, 0.0)
 
     # ---- models ----
 
-    def _train_on(self, name: str, synthetic: Synthetic, for_later: float) -> None:
+    def _train_on(self, name: str, synthetic: Mapping[Direction, Synthetic], for_later: float) -> None:
         """Train on the real and the synthetic pairs.
 
         Args:
             name: The name of the stage.
-            synthetic: The synthetic pairs.
+            synthetic: The synthetic pairs of each direction.
             for_later: What is left of the budget for later rounds.
         """
-        if not synthetic.number:
-            log.warning("%s: no synthetic pairs are left, so no model is trained on them", synthetic.path)
+        numbers = {direction: pairs.number for direction, pairs in synthetic.items()}
+        for direction, pairs in synthetic.items():
+            if not pairs.number:
+                what = "no synthetic pairs are left" + (f" of {direction}" if self.request.has_several else "")
+                log.warning("%s: %s, so no model is trained on them", pairs.path, what)
+        if not any(numbers.values()):
             return
         training = self.stages.train(name, self.material.specs(synthetic), lambda: self._spendable() - for_later)
-        self._add(name, training, self.material.num_pairs + synthetic.number)
+        self._add(name, training, self.material.num_pairs + sum(numbers.values()), numbers)
 
     def _extend_best(self) -> bool:
         """Give the best model the rest of the budget, and return True, unless this would not train it further.
@@ -276,7 +325,7 @@ class Method:
         stage = result.in_part(f"{best}, extended")
         before = self._copy_of_best()
         training = self.stages.extend(best, stage, limit)
-        after = CandidateModel(training, before.pairs, self.stages.score(stage, training.folder))
+        after = replace(before, training=training, scores=self.stages.score(stage, training.folder))
         if self._figure(after.scores) >= self._figure(before.scores):
             result.candidates[best] = after
         else:
@@ -324,10 +373,11 @@ class Method:
         )
         return None
 
-    def _add(self, name: str, training: Training, pairs: int) -> None:
+    def _add(self, name: str, training: Training, pairs: int, synthetic: Mapping[Direction, int] = NO_NUMBERS) -> None:
         """Score a model, and make it the result if it is the best; of equal scores, the earlier model's counts."""
         candidates = self.result.candidates
-        candidates[name] = CandidateModel(training, pairs, self.stages.score(name, training.folder))
+        scores = self.stages.score(name, training.folder)
+        candidates[name] = CandidateModel(training, pairs, scores, synthetic)
         self.result.best = max(candidates, key=lambda each: self._figure(candidates[each].scores))
 
     def _combine(self) -> None:

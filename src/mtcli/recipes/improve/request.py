@@ -13,10 +13,27 @@ from mtcli.errors import UsageError
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.recipe import check_settings
 from mtcli.runtime.outputs import check_folder
+from mtcli.text.languages import Direction, code_of_name, same
+from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.request import resolve
 from mtcli.translate.backends.exported import sha256
 
 DEFAULT_TIME = "3h"
+
+MONO_TGT = "--mono-tgt"
+MONO_SRC = "--mono-src"
+
+
+@dataclass(frozen=True)
+class GivenText:
+    """Text in one language that the user gives."""
+
+    option: str
+    """The option that gives it, for messages."""
+    language: str
+    path: Path
+    is_source: bool = False
+    """It is in a source language, and its translations are targets. Otherwise they are sources (back-translation)."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +41,53 @@ class ImproveRequest:
     """A request that was checked."""
 
     config: Config
-    """Names the pairs, the held-out pairs and the languages."""
+    """Names the pairs, the held-out pairs and the directions."""
     out: Path
     budget: SharedBudget
-    mono_tgt: Path | None = None
-    """Text in the target language."""
-    mono_src: Path | None = None
-    """Text in the source language."""
+    texts: tuple[GivenText, ...] = ()
+    """At most one in each language."""
     preset: str | None = None
     sets: tuple[str, ...] = ()
     """`--set` of every training."""
     device: str = "auto"
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions of the models."""
+        return self.config.data.directions
+
+    @property
+    def has_several(self) -> bool:
+        """True if the models have several directions."""
+        return len(self.directions) > 1
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """All languages, each once."""
+        return tuple(dict.fromkeys(language for direction in self.directions for language in direction))
+
+    def named(self, name: str, direction: Direction) -> str:
+        """Return the name of what each direction has: with its languages, if there are several."""
+        return f"{name}.{direction.src}-{direction.tgt}" if self.has_several else name
+
+    def text_of(self, direction: Direction, *, is_source: bool) -> GivenText | None:
+        """Return the text whose translations make pairs of a direction; None: there is none.
+
+        Args:
+            direction: The direction.
+            is_source: The text is in its source language; otherwise in its target language.
+        """
+        language = direction.src if is_source else direction.tgt
+        found = (text for text in self.texts if text.is_source == is_source and text.language == language)
+        return next(found, None)
+
+    def directions_with_text(self, *, is_source: bool) -> list[Direction]:
+        """Return the directions that have such a text, see `text_of`."""
+        return [each for each in self.directions if self.text_of(each, is_source=is_source) is not None]
+
+    def needs_reverse_model(self, directions: Sequence[Direction]) -> bool:
+        """Return True if a model of its own must translate backwards for one of some directions."""
+        return any(direction.reversed() not in self.directions for direction in directions)
 
     @property
     def tokenizer(self) -> Path:
@@ -57,7 +110,7 @@ class ImproveRequest:
         Raises:
             DataError: The pairs cannot be read.
         """
-        places = [*input_files(self.config), self.mono_tgt, self.mono_src, tokenizer_path(self.config)]
+        places = [*input_files(self.config), *(text.path for text in self.texts), tokenizer_path(self.config)]
         return [path for path in places if path is not None]
 
     @cached_property
@@ -72,16 +125,21 @@ class ImproveRequest:
             DataError: The pairs cannot be read.
         """
         data = self.config.data
+        corpora = [corpus.model_dump(exclude_none=True) for corpus in data.corpora]
+        texts = {text.option.partition(" ")[0]: str(text.path) for text in self.texts if not self.has_several}
         return {
             "--train": list(data.train),
+            "the pairs of languages": corpora or None,
+            "--both-directions": data.both_directions or None,
             "--valid": data.valid,
             "--test": data.test,
             "--src": data.src,
             "--tgt": data.tgt,
             "--swap": data.swap,
             "--replace": data.replace,
-            "--mono-tgt": str(self.mono_tgt) if self.mono_tgt else None,
-            "--mono-src": str(self.mono_src) if self.mono_src else None,
+            "--mono-tgt": texts.get(MONO_TGT),
+            "--mono-src": texts.get(MONO_SRC),
+            "--mono": [f"{text.language}={text.path}" for text in self.texts] if self.has_several else None,
             "--preset": self.preset,
             "--set": list(self.sets),
             "--out": str(self.out),
@@ -100,6 +158,7 @@ def resolve_request(
     mono_tgt: Path | None,
     mono_src: Path | None,
     device: str,
+    mono: Sequence[str] = (),
 ) -> ImproveRequest:
     """Build the configuration of the trainings, and find languages and folder.
 
@@ -107,12 +166,14 @@ def resolve_request(
         options: Values of the command line by dotted name, as for `mtcli train`; None means unset.
         sets: `section.key=value` strings.
         out: The folder; None: chosen by the data.
-        mono_tgt: Text in the target language.
-        mono_src: Text in the source language.
+        mono_tgt: Text in the target language, if there is one direction.
+        mono_src: Text in the source language, if there is one direction.
         device: The device of all stages.
+        mono: Texts in target languages, each `LANGUAGE=FILE`.
 
     Raises:
-        UsageError: A wrong setting, languages that cannot be found, or a folder that cannot be used.
+        UsageError: A wrong setting, languages that cannot be found, a text in another language than the targets, or a
+            folder that cannot be used.
         DataError: Training pairs are missing.
         ModelError: `tokenizer.file` is missing or damaged.
     """
@@ -122,23 +183,94 @@ def resolve_request(
         given["train.time"] = DEFAULT_TIME
     request = resolve(None, given, sets, out=out)
     config = request.config
-    if len(config.data.directions) > 1:
-        directions = ", ".join(map(str, config.data.directions))
-        raise UsageError(
-            f"mtcli improve: for one pair of languages, and these are {directions}; improve each by itself"
-        )
+    texts = _texts(config.data.directions, mono_tgt, mono_src, mono)
     tokenizer = given_tokenizer(config)
     if tokenizer is not None and not tokenizer.joint:
         raise UsageError(
             f"tokenizer.file {config.tokenizer.file}: has two vocabularies, and models of both directions are trained; "
             "name one with a joint vocabulary"
         )
+    if tokenizer is not None and len(config.data.directions) > 1:
+        _check_tags(tokenizer, config)
     folder = out or request.run.with_name(f"{request.run.name}-improved")
-    texts = [path for path in (mono_tgt, mono_src) if path is not None]
-    check_folder(folder, [*input_files(config), *texts], option="--out")
+    check_folder(folder, [*input_files(config), *(text.path for text in texts)], option="--out")
     if config.train.max_steps is not None:
         budget = SharedBudget(config.train.max_steps, "steps")
     else:
         budget = SharedBudget(config.train.time or 0.0, "seconds")
     preset = given.get("preset")
-    return ImproveRequest(config, folder, budget, mono_tgt, mono_src, preset, tuple(sets), device)
+    return ImproveRequest(config, folder, budget, texts, preset, tuple(sets), device)
+
+
+def _check_tags(tokenizer: Tokenizer, config: Config) -> None:
+    """Check that a given tokenizer has a tag for each language: models of the opposite directions use it too.
+
+    Raises:
+        UsageError: It lacks one.
+    """
+    missing = [language for direction in config.data.directions for language in direction]
+    missing = [language for language in dict.fromkeys(missing) if not tokenizer.has_tag(language)]
+    if missing:
+        raise UsageError(
+            f"tokenizer.file {config.tokenizer.file}: has no tag for {', '.join(missing)}, and models of both "
+            "directions are trained; omit it, or train one with --target-language for each language"
+        )
+
+
+def _texts(
+    directions: Sequence[Direction], mono_tgt: Path | None, mono_src: Path | None, mono: Sequence[str]
+) -> tuple[GivenText, ...]:
+    """Return the texts of a request, see `resolve_request`. Those in source languages are the first.
+
+    Raises:
+        UsageError: `LANGUAGE=FILE` is written differently, no direction has this target language, or it has two texts.
+    """
+    first, *others = directions
+    if others:
+        for option, path in ((MONO_TGT, mono_tgt), (MONO_SRC, mono_src)):
+            if path is not None:
+                every = ", ".join(map(str, directions))
+                targets = _choices(directions)
+                raise UsageError(
+                    f"{option} {path}: for one pair of languages, and these are {every}; give text in each target "
+                    f"language by --mono LANGUAGE=FILE ({targets})"
+                )
+    texts = []
+    if mono_src is not None:
+        texts.append(GivenText(MONO_SRC, first.src, mono_src, is_source=True))
+    if mono_tgt is not None:
+        texts.append(GivenText(MONO_TGT, first.tgt, mono_tgt))
+    for given in mono:
+        name, _, file = given.partition("=")
+        language = _target_language(given, name, directions)
+        if not file:
+            raise UsageError(f"--mono {given}: names no file; write LANGUAGE=FILE ({_choices(directions)})")
+        if any(text.language == language and not text.is_source for text in texts):
+            raise UsageError(f"--mono {given}: a second text in {language}; write both into one file")
+        texts.append(GivenText(f"--mono {language}" if others else MONO_TGT, language, Path(file)))
+    return tuple(texts)
+
+
+def _target_language(given: str, name: str, directions: Sequence[Direction]) -> str:
+    """Return the target language that a `LANGUAGE=FILE` names.
+
+    Raises:
+        UsageError: It names none.
+    """
+    code = code_of_name(name)
+    for direction in directions:
+        if same(code, direction.tgt):
+            return direction.tgt
+    choices = _choices(directions)
+    if "=" not in given:
+        raise UsageError(f"--mono {given}: write LANGUAGE=FILE, such as {directions[0].tgt}=FILE ({choices})")
+    if any(same(code, direction.src) for direction in directions):
+        raise UsageError(
+            f"--mono {given}: no direction has the target language {name}, and text is translated back from target "
+            f"languages ({choices}); --both-directions adds the directions into {name}"
+        )
+    raise UsageError(f"--mono {given}: no pairs of {name or 'this language'}; choose from {choices}")
+
+
+def _choices(directions: Sequence[Direction]) -> str:
+    return ", ".join(dict.fromkeys(direction.tgt for direction in directions))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mtcli.config.scores import METRIC_NAMES
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.improve.material import Material, check_material, plain_corpora, tokenizer_texts
+from mtcli.recipes.improve.material import Material, check_material, plain_corpora, tokenizer_texts, total
 from mtcli.recipes.improve.method import PLAIN, ImproveResult, Method, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
@@ -25,6 +26,7 @@ from mtcli.runtime.outputs import real_path
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted
 from mtcli.storage.run_folder import RUN_FILES
+from mtcli.text.languages import Direction
 
 NAME = "improve"
 
@@ -174,8 +176,8 @@ def plan(request: ImproveRequest) -> str:
         DataError: The pairs or the texts cannot be used.
     """
     num_valid = check_material(request)
-    metric = METRIC_NAMES[metric_on(num_valid, request)]
-    has_text = request.mono_tgt is not None or request.mono_src is not None
+    metric = METRIC_NAMES[metric_on(num_valid)]
+    has_text = bool(request.texts)
     steps = [*_first_steps(request), *(_round(request) if has_text else _diversification(request))]
     folder = request.out / steps[-1].name
     compared = [*score_command(request, "test", str(request.out / PLAIN)), "--compare", str(folder)]
@@ -184,9 +186,9 @@ def plan(request: ImproveRequest) -> str:
         steps.append(_Step("ensemble, validation", "scores all models together"))
     total = request.budget.in_words(request.budget.total)
     first = f"The stages within {total}. Commands that depend on measurements are shown when they begin:"
-    kept = (
-        f"The model with the best {metric} on {counted(num_valid, 'validation pair')} is kept, and gets what is left."
-    )
+    pairs = counted(sum(number for _, number in num_valid), "validation pair")
+    where = f"{pairs} of {len(num_valid)} directions (the mean)" if request.has_several else pairs
+    kept = f"The model with the best {metric} on {where} is kept, and gets what is left."
     return "\n".join([first, *map(str, steps), kept, *_cases(has_text)])
 
 
@@ -219,28 +221,62 @@ def _first_steps(request: ImproveRequest) -> list[_Step]:
 def _round(request: ImproveRequest) -> list[_Step]:
     """Return the stages of a round that uses the rest of the budget."""
     amount = 1 - shares.PLAIN_SHARE
-    texts = [path for path in (request.mono_src, request.mono_tgt) if path is not None]
-    share = shares.TRANSLATION_SHARE * amount / len(texts) if request.budget.is_time else 0.0
-    steps = []
-    if request.mono_src is not None:
-        purpose = f"translates {request.mono_src} by the best model so far"
-        steps.append(_Step("synthetic-1/forward", purpose, share))
-    if request.mono_tgt is not None:
-        purpose = "trains a model of the opposite direction"
-        steps.append(_Step("reverse-1", purpose, shares.REVERSE_SHARE * amount))
-        steps.append(_Step("synthetic-1/back", f"translates {request.mono_tgt} by it", share))
+    forward = request.directions_with_text(is_source=True)
+    back = request.directions_with_text(is_source=False)
+    num_texts = len(forward) + len(back)
+    share = shares.TRANSLATION_SHARE * amount / num_texts if request.budget.is_time else 0.0
+    steps = [
+        _translation(request, "synthetic-1/forward", direction, "the best model so far", share, is_source=True)
+        for direction in forward
+    ]
+    if request.needs_reverse_model(back):
+        steps.append(_Step("reverse-1", _trains_reverse(request), shares.REVERSE_SHARE * amount))
+    for direction in back:
+        model = "the best model so far" if direction.reversed() in request.directions else "it"
+        steps.append(_translation(request, "synthetic-1/back", direction, model, share, is_source=False))
     return [*steps, _last_step(steps)]
 
 
+def _translation(
+    request: ImproveRequest, name: str, direction: Direction, model: str, share: float, *, is_source: bool
+) -> _Step:
+    """Return the translation of the text of a direction, see `ImproveRequest.text_of`."""
+    text = request.text_of(direction, is_source=is_source)
+    path = text.path if text else ""
+    into = ""
+    if request.has_several:
+        into = f" into {direction.tgt if is_source else direction.src}, for pairs of {direction},"
+    return _Step(request.named(name, direction), f"translates {path}{into} by {model}", share)
+
+
+def _trains_reverse(request: ImproveRequest) -> str:
+    every = "s" if request.has_several else ""
+    return f"trains a model of the opposite direction{every}"
+
+
 def _diversification(request: ImproveRequest) -> list[_Step]:
-    """Return the stages of data diversification with one model of each direction."""
-    each = shares.TEACHERS_SHARE / 2
-    share = shares.TRANSLATION_SHARE / 2 if request.budget.is_time else 0.0
-    steps = [
-        _Step("synthetic-1/forward-1", "translates the sources of the pairs by the plain model", share),
-        _Step("reverse-1", "trains a model of the opposite direction", each),
-        _Step("synthetic-1/reverse-1", "translates the targets of the pairs by it", share),
-    ]
+    """Return the stages of data diversification if the plain model uses all of its share.
+
+    Then there is one model of each direction, or two that have both directions.
+    """
+    orders = (True, False) if request.needs_reverse_model(request.directions) else (True,)
+    number = shares.number_of_teachers(1.0, shares.PLAIN_SHARE, len(orders))
+    num_models = len(orders) * number
+    num_texts = num_models * len(request.directions)
+    share = shares.TRANSLATION_SHARE / num_texts if request.budget.is_time else 0.0
+    steps = []
+    for index in range(1, number + 1):
+        for forward in orders:
+            name = f"{'forward' if forward else 'reverse'}-{index}"
+            is_plain = forward and index == 1
+            if not is_plain:
+                trains = "trains another model" if forward else _trains_reverse(request)
+                steps.append(_Step(name, trains, shares.TEACHERS_SHARE / num_models))
+            for direction in request.directions:
+                of_direction = f" of {direction}" if request.has_several else ""
+                sides = f"{'sources' if forward else 'targets'} of the pairs{of_direction}"
+                purpose = f"translates the {sides} by {'the plain model' if is_plain else 'it'}"
+                steps.append(_Step(request.named(f"synthetic-1/{name}", direction), purpose, share))
     return [*steps, _last_step(steps)]
 
 
@@ -254,6 +290,7 @@ def summary(result: ImproveResult, stages: Stages) -> str:
     """Return the table of the models and the comparison, as lines of text."""
     request = stages.request
     lines = [*aligned(_table(result)), "", _comparison(result, stages), _plain_training(result, stages.budget)]
+    lines += _synthetic(result, stages)
     lines.append(f"Model: {request.out} (copied from {result.candidates[result.best].training.folder})")
     if result.ensemble is not None and result.ensemble.is_better:
         models = " ".join(f"--model {shlex.quote(folder)}" for folder in result.ensemble.folders)
@@ -274,6 +311,7 @@ def recipe_record(result: ImproveResult, stages: Stages, commands: Sequence[str]
         f"`mtcli improve` trained these models within {total}, and chose {result.best} by the validation pairs. The "
         f"corpora of its training are listed under Data. {_comparison(result, stages)}"
     )
+    description = " ".join([description, *_synthetic(result, stages)])
     return RecipeRecord(stages.request.out.resolve().name, description, _table(result), commands)
 
 
@@ -296,19 +334,44 @@ def _comparison(result: ImproveResult, stages: Stages) -> str:
     """Return how the best model compares with the plain one."""
     sizes = stages.decide("pairs", dict)
     if result.comparison is None:
-        pairs = counted(sizes["valid"], "validation pair")
+        pairs = counted(total(sizes["valid"]), "validation pair")
         return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
-    pairs = counted(sizes["test"], "test pair")
-    few = too_few_pairs(sizes["test"])
+    if not stages.request.has_several:
+        return f"{result.best} against {PLAIN}, on {_gains(result.comparison, sizes['test'])}"
+    means = ", ".join(f"{name} {mean:+.1f}" for name, mean in result.comparison["mean"].items())
+    directions = [
+        f"{each['src']} → {each['tgt']}, on {_gains(each, each['pairs'])}" for each in result.comparison["directions"]
+    ]
+    return f"{result.best} against {PLAIN}: {means} (mean of {len(directions)} directions). {'. '.join(directions)}"
+
+
+def _gains(comparison: Any, num_pairs: int) -> str:
+    """Return the differences of a paired bootstrap, and if they are significant.
+
+    Args:
+        comparison: See `Stages.compare`, of one direction.
+        num_pairs: Number of test pairs.
+    """
+    pairs = counted(num_pairs, "test pair")
+    few = too_few_pairs(num_pairs)
     gains = []
-    for difference in result.comparison["differences"]:
+    for difference in comparison["differences"]:
         gain = f"{difference['name']} {difference['b']['score'] - difference['a']['score']:+.1f}"
         p_value = difference["b"]["p_value"]
         verdict = "significant" if p_value < SIGNIFICANT else "not significant"
         gains.append(gain if few else f"{gain} (p = {p_value:.3f}, {verdict})")
     how = "" if few else ", by paired bootstrap"
     remark = f". {few}" if few else ""
-    return f"{result.best} against {PLAIN}, on {pairs}{how}: {'; '.join(gains)}{remark}"
+    return f"{pairs}{how}: {'; '.join(gains)}{remark}"
+
+
+def _synthetic(result: ImproveResult, stages: Stages) -> list[str]:
+    """Return how many synthetic pairs each direction of the best model had; nothing if it has one direction."""
+    if not stages.request.has_several or result.best == PLAIN:
+        return []
+    numbers = result.candidates[result.best].synthetic
+    each = ", ".join(f"{direction} {numbers.get(direction, 0):,}" for direction in stages.request.directions)
+    return [f"Synthetic pairs of {result.best}: {each}."]
 
 
 def _plain_training(result: ImproveResult, budget: SharedBudget) -> str:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from mtcli.config.toml_file import load as load_config
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.request import ImproveRequest
@@ -16,6 +17,7 @@ from mtcli.runtime.files import copy_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.events import read_events
 from mtcli.storage.run_folder import RUN_FILES
+from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,14 @@ BLEU_TOKENIZER = "train.bleu_tokenizer"
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
 """The files and folders of a run that are copied, together with its last checkpoint."""
+
+
+class StageCorpus(NamedTuple):
+    """Training pairs of a stage."""
+
+    direction: Direction
+    spec: str
+    """For `--train`, with its weight."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a model on the validation pairs."""
+    """Scores of a model on the validation pairs: means over the directions, if there are several."""
 
     bleu: float
     chrf: float
@@ -57,7 +67,7 @@ class Scores:
 def training_command(
     request: ImproveRequest,
     name: str,
-    corpora: Sequence[str],
+    corpora: Sequence[StageCorpus],
     amount: float,
     *,
     forward: bool = True,
@@ -69,17 +79,19 @@ def training_command(
     Args:
         request: The request.
         name: The name of the stage, and of its folder.
-        corpora: Training pairs, with weights.
+        corpora: Training pairs.
         amount: The amount of the budget.
-        forward: The model translates in the direction of the request; otherwise in the opposite direction.
+        forward: The model translates in the directions of the request; otherwise in the opposite directions.
         seed: The seed of the training; None: that of the request.
         engine: Convert the model for faster translation at the end.
     """
-    data = request.config.data
-    src, tgt = (data.src, data.tgt) if forward else (data.tgt, data.src)
-    pairs = request.out / "pairs"
-    words = ["train", *_repeated("--train", corpora)]
-    words += ["--valid", str(pairs / "valid.jsonl"), "--test", str(pairs / "test.jsonl"), "--src", src, "--tgt", tgt]
+    words = ["train"]
+    for index, (direction, spec) in enumerate(corpora):
+        words += ["--train", spec]
+        if request.has_several or index == len(corpora) - 1:  # otherwise, once for all of them
+            for split in HELD_OUT_SPLITS:
+                words += [f"--{split}", str(held_out_file(request, split, direction))]
+            words += ["--src", direction.src, "--tgt", direction.tgt]
     if request.preset is not None:
         words += ["--preset", request.preset]
     words += _repeated("--set", _settings(request, forward))
@@ -90,10 +102,17 @@ def training_command(
     return [*words, "--out", str(request.out / name), *_device(request), *request.budget.options(amount)]
 
 
+def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> Path:
+    """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
+    known = request.directions
+    first = next(each for each in known if each in (direction, direction.reversed()))
+    return request.out / "pairs" / f"{request.named(name, first)}.jsonl"
+
+
 def _settings(request: ImproveRequest, forward: bool) -> list[str]:
     """Return the settings of a training; the tokenizer that all models share replaces those of a new one."""
     settings = list(request.sets)
-    if not forward:  # the tokenizer of BLEU is for the target language of the request
+    if not forward:  # the tokenizer of BLEU is for the target languages of the request
         settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
     if request.trains_tokenizer:
         settings = [text for text in settings if not setting_name(text).startswith("tokenizer.")]
@@ -109,14 +128,18 @@ def tokenizer_command(request: ImproveRequest, texts: Sequence[Path]) -> list[st
         words += ["--vocab-size", str(settings.vocab_size)]
     if request.config.data.placeholders:
         words.append("--placeholders")
+    if request.has_several:  # also for models of the opposite directions
+        words += _repeated("--target-language", request.languages)
     return [*words, "--force"]
 
 
-def score_command(request: ImproveRequest, split: Literal["valid", "test"], *folders: str) -> list[str]:
+def score_command(request: ImproveRequest, split: HeldOutSplit, *folders: str) -> list[str]:
     """Return the command that scores a model, or several together, on the validation or test pairs."""
-    pairs = request.out / "pairs" / f"{split}.jsonl"
-    models = _repeated("--model", folders)
-    return ["eval", *models, "--pairs", str(pairs), "--bleu", "--chrf", "--json", *_device(request)]
+    if request.has_several:  # the pairs of each direction are in the run
+        pairs = ["--split", split]
+    else:
+        pairs = ["--pairs", str(held_out_file(request, split, request.directions[0]))]
+    return ["eval", *_repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *_device(request)]
 
 
 def _device(request: ImproveRequest) -> list[str]:
@@ -166,7 +189,7 @@ class Stages:
     def train(
         self,
         name: str,
-        corpora: Sequence[str],
+        corpora: Sequence[StageCorpus],
         amount: Callable[[], float],
         *,
         forward: bool = True,
@@ -177,7 +200,7 @@ class Stages:
 
         Args:
             name: The name of the stage, and of its folder.
-            corpora: Training pairs, with weights.
+            corpora: Training pairs.
             amount: Returns the amount of the budget, when the stage is started for the first time.
             forward: See `training_command`, as for the others.
             seed: The seed.
@@ -232,17 +255,22 @@ class Stages:
         self.trainings[name] = Training(**found)
         return self.trainings[name]
 
-    def augment(self, name: str, model: str, text: Path, output: Path, how: Sequence[str]) -> None:
+    def augment(
+        self, name: str, model: str, direction: Direction, text: Path, output: Path, how: Sequence[str]
+    ) -> None:
         """Make synthetic pairs of a text.
 
         Args:
             name: The name of the stage.
             model: The folder of the model that translates.
+            direction: The direction in which it translates.
             text: The lines to translate.
             output: The pairs.
             how: Options of `mtcli augment`.
         """
         words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
+        if self.request.has_several:
+            words += ["--from", direction.src, "--to", direction.tgt]
         self.run(name, lambda: [*words, *_device(self.request)])
 
     def score(self, stage: str, *folders: str) -> Scores:
@@ -254,12 +282,18 @@ class Stages:
         """
         name = f"{stage}, validation"
         output = self.run(name, lambda: score_command(self.request, "valid", *folders), is_captured=True)
-        values = {score["name"]: float(score["score"]) for score in json.loads(output)}
+        found = json.loads(output)
+        if self.request.has_several:
+            values = found["mean"]
+        else:
+            values = {score["name"]: float(score["score"]) for score in found}
         log.info("%s: BLEU = %.1f, chrF = %.1f", name, values["BLEU"], values["chrF2"])
         return Scores(values["BLEU"], values["chrF2"], self.recipe.seconds_of(name))
 
     def compare(self, name: str, folder: str, other: str) -> Any:
         """Return the paired bootstrap of two models on the test pairs, as `mtcli eval --json` prints it.
+
+        With several directions, there is one for each.
 
         The validation pairs chose one of the models, so its scores on them are too high.
 

@@ -93,7 +93,12 @@ def tag_token(language: str) -> str:
 
 
 def train_tokenizer_on_lines(
-    lines: Iterable[str], *, kind: str = "bpe", vocab_size: int | None = None, placeholders: bool = False
+    lines: Iterable[str],
+    *,
+    kind: str = "bpe",
+    vocab_size: int | None = None,
+    placeholders: bool = False,
+    target_languages: Sequence[str] = (),
 ) -> Tokenizer:
     """Learn a tokenizer with a joint vocabulary from lines of text; see `train_tokenizer`."""
     _check_kind(kind)
@@ -101,7 +106,8 @@ def train_tokenizer_on_lines(
     sample = _Sample()
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required))
+    tags = [tag_token(language) for language in target_languages]
+    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required, tags))
 
 
 def extend(
