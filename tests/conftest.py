@@ -19,6 +19,7 @@ TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS / "cuda")]
 pytest.register_assert_rewrite("helpers")
 
+
 PLAIN = Path(__file__).parents[1] / "scripts" / "plain"
 
 
@@ -43,6 +44,11 @@ if os.environ.get("MTCLI_TEST_CPU"):
     os.environ.update(zip(LIBRARIES, INSTRUCTION_SETS[os.environ["MTCLI_TEST_CPU"]], strict=True))
 if os.environ.get("MTCLI_TEST_CBWR"):
     os.environ["MKL_CBWR"] = os.environ["MTCLI_TEST_CBWR"]
+
+from helpers.command import build_commands_once  # noqa: E402
+
+build_commands_once()  # before `typer.testing` imports the function
+
 NUM_CORES = int(os.environ.get("MTCLI_TEST_CORES", 1))
 SEED = int(os.environ.get("MTCLI_TEST_SEED", 0))
 

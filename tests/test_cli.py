@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import re
 import shlex
@@ -21,7 +22,7 @@ from helpers.toy import save_toy
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from mtcli.cli import app
+from mtcli.cli import app, main
 from mtcli.cli.commands import NAMES_A_FILE
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage.run_name import point_to
@@ -31,10 +32,12 @@ LONG = " ".join(["stone", "bird"] * 500)
 
 EN_XX = ("--src", "en", "--tgt", "xx")
 
+SMALL = ("--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--set", "decode.max_extra=2")
+
 
 def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) -> None:
     text = f"red tree.\n\n  \n{LONG}\nsun\u2028moon\x85 bird\x0b.\nlast line without an end".encode()
-    done = mtcli("translate", "--model", toy_run, "--max-length", "60", cwd=tmp_path, stdin=text)
+    done = mtcli("translate", "--model", toy_run, "--max-length", "9", cwd=tmp_path, stdin=text)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().split("\n")
     assert len(lines) == 7
@@ -42,7 +45,7 @@ def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) ->
     assert [bool(line) for line in lines[:6]] == [True, False, False, True, True, True]
     assert b"line 4: a sentence has more tokens" in done.stderr
     (tmp_path / "in.txt").write_bytes(text)
-    again = mtcli("translate", "--model", toy_run, "--max-length", "60", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
+    again = mtcli("translate", "--model", toy_run, "--max-length", "9", "-i", "in.txt", "-o", "out.txt", cwd=tmp_path)
     assert again.stdout == b""
     assert (tmp_path / "out.txt").read_bytes() == done.stdout
 
@@ -266,7 +269,13 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code(
-    toy_run: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    toy_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
 ) -> None:
     (tmp_path / "two").write_text("a\nb\n")
     (tmp_path / "three").write_text("a\nb\nc\n")
@@ -275,11 +284,16 @@ def test_an_error_is_one_line_with_its_exit_code(
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "pairs.tsv").write_text("a\tb\n" * 9)
     (tmp_path / "invalid.tsv").write_bytes(b"a\tb\nabcd\xff\tb\n")
-    done = mtcli(*(a.format(run=toy_run) for a in arguments), cwd=tmp_path)
-    assert done.returncode == code, done.stderr.decode()
-    assert done.stdout == b""
-    assert said in done.stderr.decode()
-    assert "Traceback" not in done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mtcli", *(a.format(run=toy_run) for a in arguments)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    with pytest.raises(SystemExit) as end:
+        main()
+    printed = capsys.readouterr()
+    assert end.value.code == code, printed.err
+    assert printed.out == ""
+    assert said in printed.err
+    assert "Traceback" not in printed.err
     assert (tmp_path / "two").read_text() == "a\nb\n"
 
 
@@ -376,7 +390,7 @@ def test_train_names_the_run_and_links_it_as_latest(tmp_path: Path) -> None:
     folder = tmp_path / "my data"
     folder.mkdir()
     (folder / "pairs é.tsv").write_text(pairs)
-    sets = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    sets = [*SMALL, "--max-steps", "2"]
     line = ["train", "--train", "my data/pairs é.tsv", "--swap", "--src", "en", "--tgt", "xx", *sets]
     done = mtcli(*line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
@@ -444,7 +458,7 @@ def test_latest_does_not_leave_a_better_model_for_one_without_a_right_word(
 def test_train_takes_a_csv_as_its_only_argument(tmp_path: Path) -> None:
     rows = "".join(f'"{b}";"{a}"\r\n' for a, b in toy_pairs(60))
     (tmp_path / "my pairs.csv").write_bytes(b"\xef\xbb\xbf" + f"German;English\r\n{rows}".encode())
-    small = ["--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--max-steps", "2"]
+    small = [*SMALL, "--max-steps", "2"]
     done = mtcli("train", "my pairs.csv", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stderr.decode()

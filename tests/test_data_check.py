@@ -506,6 +506,7 @@ def test_json_whose_keys_name_the_sides_needs_no_languages(tmp_path: Path) -> No
 # real text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data")
 def test_known_problems_of_multi30k() -> None:
     held = {"valid": str(SHARED / "multi30k/val"), "test": str(SHARED / "multi30k/test_2016_flickr")}

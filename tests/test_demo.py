@@ -83,7 +83,7 @@ def test_source_key_ignores_case_punctuation_and_contraction() -> None:
     assert source_key("I don't know.") == source_key("i do not know")
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_hello_world_is_never_shown_but_its_words_are(seed: int) -> None:
     made = generate(seed)
     for en, es in made.train + made.valid + made.test:

@@ -4,13 +4,14 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 from helpers.harness import mtcli
-from helpers.toy import PAIRS, TorchTranslator, save_toy, toy
+from helpers.toy import PAIRS, SEVERAL_PAIRS, TorchTranslator, save_toy, several_toy, toy
 
 from mtcli.cli import app
 from mtcli.config.schema import ModelConfig
@@ -35,6 +36,7 @@ from mtcli.recipes.distill.student_shape import (
 )
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.report.memory_estimate import count_parameters
+from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -245,7 +247,7 @@ def test_a_checkpoint_is_a_teacher_with_the_files_of_its_run(teacher: Path, pair
     found = check(Request((step,), (str(pairs),)))
     assert found.bleu_tokenizer == "char"
     assert found.tokenizer_file == run / "tokenizer.json"
-    assert found.test == str(run / "data" / "test.jsonl")
+    assert found.data.test == str(run / "data" / "test.jsonl")
 
 
 def test_other_files_near_a_teacher_are_not_those_of_its_run(
@@ -516,7 +518,7 @@ def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -
     file = str(swapped)
     request = Request((teacher,), (file,), valid=file, test=file, swap=True, out=tmp_path / "out")
     teachers = check(request)
-    assert held_out_pairs(teachers.test, teachers)[0] == PAIRS[0]
+    assert held_out_pairs("test", teachers)[Direction("en", "es")][0] == PAIRS[0]
     clean, _, student, *_ = plan(request)
     assert "--swap" in clean.arguments
     assert "--swap" in student.arguments
@@ -581,3 +583,103 @@ def test_sizes_are_checked(tmp_path: Path, option: str, value: str, message: str
     done = mtcli("distill", "--teacher", tmp_path, "--train", "x.tsv", option, value, cwd=tmp_path)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.decode().split())
+
+
+@pytest.fixture(scope="module")
+def teacher_of_several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "data").mkdir()
+    for name, part in (("valid", slice(20)), ("test", slice(20, 50))):
+        write_split(folder, name, {direction: own[part] for direction, own in SEVERAL_PAIRS.items()})
+    return save_toy(folder, several_toy(), directions=list(SEVERAL_PAIRS))
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Pairs of each direction of the teacher of several, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for direction, own in SEVERAL_PAIRS.items():
+        rows = "".join(f"{src}\t{tgt}\n" for src, tgt in own[:150])
+        Path(f"{direction.src}-{direction.tgt}.tsv").write_text(rows)
+    return ("en-es.tsv", "en-xx.tsv@2")
+
+
+def values_of(words: Sequence[str], option: str) -> list[str]:
+    return [words[place + 1] for place, word in enumerate(words) if word == option]
+
+
+def test_the_sources_of_each_direction_are_translated_with_its_tag(
+    teacher_of_several: Path, corpora: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "mono.en").write_text("one dog.\n")
+    request = Request(
+        (teacher_of_several,), corpora, tgt=("es", "xx"), src=("en",), mono_src=Path("mono.en"), keep_pairs=True,
+        max_steps=20, out=Path("out"),
+    )  # fmt: skip
+    stages = {stage.name: stage.arguments for stage in plan(request)}
+    assert list(stages)[:6] == [
+        "clean 1", "translate 1", "clean 2", "translate 2", "translate text to es", "translate text to xx",
+    ]  # fmt: skip
+    for name, tgt in (("translate 1", "es"), ("translate 2", "xx"), ("translate text to xx", "xx")):
+        words = stages[name]
+        assert (values_of(words, "--from"), values_of(words, "--to")) == (["en"], [tgt])
+    student = stages["student"]
+    assert list(zip(values_of(student, "--train"), values_of(student, "--tgt"), strict=True)) == [
+        ("out/translated-1.tsv", "es"), ("out/pairs-1", "es"), ("out/translated-2.tsv@2", "xx"),
+        ("out/pairs-2@2", "xx"), ("out/translated-text.es.tsv", "es"), ("out/translated-text.xx.tsv", "xx"),
+    ]  # fmt: skip
+    assert values_of(student, "--valid")[1:3] == ["out/held-out/valid.en-es.jsonl", "out/held-out/valid.en-xx.jsonl"]
+    assert not Path("out").exists()
+    refused = [
+        (replace(request, tgt=("es", "de")), "pairs of en → de, and the teacher translates en → es, en → xx; choose"),
+        (replace(request, both_directions=True), "pairs of es → en, and the teacher translates"),
+    ]
+    for wrong, message in refused:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            plan(wrong)
+
+
+def test_opposite_directions_are_cleaned_by_their_own_sources(corpora: tuple[str, ...]) -> None:
+    translator = several_toy()
+    both = [direction for own in SEVERAL_PAIRS for direction in (own, own.reversed())]
+    Path("teacher/data").mkdir(parents=True)
+    pieces = train_tokenizer(PAIRS, target_languages=("en", "es", "xx"))
+    model = Transformer(translator.model.config, pieces.src_size, pieces.tgt_size, joint=True)
+    save_toy(Path("teacher"), TorchTranslator(model, pieces, longest_src=64), directions=both)
+    for name in ("valid", "test"):
+        write_split(Path("teacher"), name, {own: pairs[:9] for own, pairs in SEVERAL_PAIRS.items()})
+    request = Request((Path("teacher"),), corpora, both_directions=True, src=("en",), tgt=("es", "xx"), out=Path("out"))
+    stages = {stage.name: stage.arguments for stage in plan(request)}
+    assert stages["clean 2"][2:] == (
+        "out/pairs-1", "-o", "out/pairs-2", "--src", "es", "--tgt", "en", "--valid", "out/held-out/valid.en-es.jsonl",
+        "--test", "out/held-out/test.en-es.jsonl", "--force",
+    )  # fmt: skip
+    assert values_of(stages["translate 2"], "--from") == ["es"]
+    found = held_out_pairs("test", check(request))
+    assert found[Direction("es", "en")] == [pair[::-1] for pair in found[Direction("en", "es")]]
+    with pytest.raises(UsageError, match=r"--mono-src mono.en: for one source language, and these are en, es, xx"):
+        check(replace(request, mono_src=Path("mono.en")))
+
+
+def test_a_student_of_several_directions_is_trained_and_compared(
+    teacher_of_several: Path, corpora: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "run_command", run_here)
+    sets = (*SMALL, "train.average=1", "data.variants=off", "decode.max_extra=2")
+    request = Request(
+        (teacher_of_several,), corpora, src=("en",), tgt=("es", "xx"), max_steps=2, sets=sets, out=Path("out"),
+        device="cpu",
+    )  # fmt: skip
+    comparison, student = distill(request)
+    assert comparison.directions == 2
+    assert comparison.results[0].chrf > 80  # the teacher knows its pairs
+    assert str(comparison).startswith(f"{comparison.pairs} test pairs, mean of 2 directions, ")
+    _, info, tokenizer = load_model(student)
+    assert info.directions == tuple(SEVERAL_PAIRS)
+    assert tokenizer.digest() == several_toy().tokenizer.digest()
+    for number, (direction, own) in enumerate(SEVERAL_PAIRS.items(), 1):
+        known = dict(own)
+        header, *rows = Path(f"out/translated-{number}.tsv").read_text().splitlines()
+        assert header.startswith(f"{direction.src}\t{direction.tgt}\t")
+        pairs = [tuple(row.split("\t")[:2]) for row in rows]
+        assert sum(known[src] == tgt for src, tgt in pairs) > 0.8 * len(pairs) > 0

@@ -88,7 +88,7 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
         Options(max_length=3, beam_size=1),
         Options(max_extra=-2),  # every sentence reaches its own maximum length
     ):
-        lines = ["", *LINES, " "]
+        lines = ["", *LINES[::3], " "]
         for a, b in zip(ours.translate(lines, options), engine.translate(lines, options), strict=True):
             assert a.text == b.text, options
             # If several hypotheses end in the last step, the two may keep different ones behind the best.
@@ -148,7 +148,7 @@ def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int,
     engine = ExportedTranslator(tmp_path / "out", "cpu")
     line = " ".join(src for src, _ in PAIRS[:40])
     assert len(ours.tokenizer.encode_src([line])[0]) > 2 * model.config.max_positions
-    options = Options(beam_size=beam_size, max_length=100)
+    options = Options(beam_size=beam_size, max_length=70)
     (a,) = ours.translate([line], options, warn=False)
     (b,) = engine.translate([line], options, warn=False)
     assert len(ours.tokenizer.encode_tgt([a.text])[0]) > model.config.max_positions

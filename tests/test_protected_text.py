@@ -183,7 +183,7 @@ def test_an_address_and_labels_around_a_sentence_are_not_given_to_the_model() ->
     lines = ["@ana @bob: one two", "one two #cute #dogs", "one @ana two", "one in #5"]
     found = BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True)
     assert [each.text for each in found] == ["@ana @bob: ONE TWO", "ONE TWO #cute #dogs", "ONE @ana TWO", "ONE IN #5"]
-    assert sorted(given) == ["one @ana two", "one in #5", "one two", "one two"]
+    assert {"one two", "one @ana two", "one in #5"} == set(given)
 
 
 # ---- where sentences and their parts end ----

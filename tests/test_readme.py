@@ -124,8 +124,8 @@ WALK, ASKED = (
 )
 BUDGET = ["--max-steps", "50", "--device", "cpu"]  # instead of a time
 SMALL = {
-    "model.d_model": 16, "model.d_ff": 16, "train.batch_tokens": 256, "tokenizer.vocab_size": 320,
-    "train.valid_every": 25, "train.save_every": 10, "decode.max_extra": 2,
+    "model.d_model": 16, "model.d_ff": 16, "train.batch_tokens": 256, "tokenizer.vocab_size": 340,
+    "train.valid_every": 25, "train.save_every": 10, "decode.max_extra": 2, "model.num_encoder_layers": 1,
 }  # fmt: skip
 
 
@@ -211,12 +211,14 @@ def ask(line: str, port: str) -> str:
 
 # ---- the other commands, with the same model; those that train, import, serve or need others are only parsed ----
 
-OTHERS = sorted(
-    line for line in {*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")}
+OTHERS = {
+    re.sub(r'"[^"]*"| runs/demo(?!-)', "", line): line
+    for line in sorted({*SHOWN} - {*commands(f"```sh\n{chr(10).join(WALK)}\n```")})
     if (not re.match(r"mtcli (train|improve|distill|serve|import|--)|.* --(to huggingface|pivot)|.*opus-mt", line)
     and "--compare runs/es-nah" not in line)
     or line == "mtcli --version"
-)  # fmt: skip
+}  # fmt: skip
+"""One of the commands that differ only in the text, or in the name of the last model."""
 
 
 DOCUMENTS = {
@@ -253,8 +255,9 @@ def place(folder: Path, exported: str) -> Path:
         "test_2016_flickr.en": 0,
         "test_2016_flickr.de": 1,
     }
+    short = [pair for pair in pairs if "42" not in pair[0] and len(pair[0].split()) < 5][:5]  # with little to repair
     for name, n in files.items():
-        (folder / name).write_text("".join(f"{pair[n]}\n" for pair in pairs[:9]))
+        (folder / name).write_text("".join(f"{pair[n]}\n" for pair in short))
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
     for name in ("short", "demo", "a", "b", "child", "NAME", "deen"):
@@ -271,7 +274,7 @@ def place(folder: Path, exported: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("line", OTHERS)
+@pytest.mark.parametrize("line", OTHERS.values())
 def test_a_shown_command_runs(line: str, place: Path) -> None:
     run(line, stdin="in.en")
     for word in shlex.split(line):
@@ -329,6 +332,8 @@ def test_the_table_of_events_names_every_key(folder: Path) -> None:
 def test_completion_can_be_installed_and_completes_commands(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    built = typer.main.get_command
+    monkeypatch.setattr(typer.main, "get_command", built.__wrapped__)  # the variables below change what it makes
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # which would find pytest's
     assert f"{shell} completion installed" in run("mtcli --install-completion", shell)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 import torch
 from helpers.harness import mtcli
 from helpers.searches import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
-from helpers.toy import PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, toy
+from helpers.toy import PAIRS, SEVERAL_PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, several_toy, toy
 
 from mtcli.config.schema import Config
+from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.build import TERMS_FILE, build_data
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.cache.prepare import prepare, reopen
@@ -35,11 +37,12 @@ from mtcli.terms.annotation import (
     NUM_TOKENS,
     TermAnnotator,
     TermInventor,
+    annotators_to_json,
     translations,
     without_annotations,
 )
 from mtcli.terms.term_phrases import TermPhrases
-from mtcli.terms.terms import Terms, read_terms, uses
+from mtcli.terms.terms import Terms, parse_terms, read_terms, uses
 from mtcli.text.languages import Direction
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import MARKER_BYTES, Annotation, Tokenizer, marker_id
@@ -47,6 +50,7 @@ from mtcli.text.words import continues_word
 from mtcli.translate import windows
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.windows import SourceLine
 
 LINES = [src for src, _ in PAIRS[::31]]
 NO_WORDS = WordParts(begins=np.zeros(6, dtype=bool), ends=np.zeros(6, dtype=bool))
@@ -543,6 +547,9 @@ def test_a_translation_at_an_uncertain_place_is_kept() -> None:
         assert new_tgt == tgt or len(kept) < 2
 
 
+EN_ES = Direction("en", "es")
+
+
 @pytest.fixture(scope="module")
 def prepared_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, str]]]:
     """Return a run folder with data that has terms, and its training pairs."""
@@ -565,8 +572,8 @@ def test_each_epoch_annotates_other_pairs_and_has_all_of_them_as_they_are(
     plain = data.tokenizer.encode_src([src for src, _ in pairs])
     targets = data.tokenizer.encode_tgt([tgt for _, tgt in pairs])
     assert [data.train[row][0].tolist() for row in range(len(pairs))] == plain
-    parts = [(len(data.train), Direction("en", "xx"))]
-    variants = Variants(data.tokenizer, parts, 256, seed=1, shares={}, annotator=data.terms)
+    parts = [(len(data.train), EN_ES)]
+    variants = Variants(data.tokenizer, parts, 256, seed=1, shares={}, annotators=data.terms)
     rows = np.arange(len(pairs))
     drawn = [variants.draw(data.train, rows, (1, epoch)) for epoch in (0, 0, 1)]
     assert [d.src[0].tolist() for d in drawn[:2]] == [drawn[0].src[0].tolist()] * 2
@@ -587,12 +594,68 @@ def test_associations_are_kept_as_they_are(prepared_run: tuple[Path, list[tuple[
     run, pairs = prepared_run
     found = reopen(run).terms
     assert found is not None
-    assert found.partners
-    assert found.partners == TermAnnotator.learn(pairs).partners
+    assert found[EN_ES].partners
+    assert found[EN_ES].partners == TermAnnotator.learn(pairs).partners
     (run / TERMS_FILE).write_bytes(b"{}x")
     with pytest.raises(DataError, match="cannot be read"):
         reopen(run)
-    (run / TERMS_FILE).write_bytes(found.to_json())
+    (run / TERMS_FILE).write_bytes(annotators_to_json(found))
+
+
+def test_the_terms_of_each_direction_are_found_in_its_pairs(tmp_path: Path) -> None:
+    table = []
+    for (src, tgt), own in SEVERAL_PAIRS.items():
+        path = tmp_path / f"{tgt}.tsv"
+        path.write_text("".join(f"{ours} n{row} x\t{theirs} {tgt}{row} x\n" for row, (ours, theirs) in enumerate(own)))
+        table.append({"train": str(path), "src": src, "tgt": tgt})
+    data = {"corpora": table, "both_directions": True, "terms": True}
+    config = Config.model_validate({"data": data, "tokenizer": {"vocab_size": 330}})
+    (tmp_path / "run" / "data").mkdir(parents=True)
+    build_data(config, tmp_path / "run", None, None)
+    found = reopen(tmp_path / "run")
+    assert found.terms is not None
+    forward = [Direction("en", "es"), Direction("en", "xx")]
+    assert {*found.terms} == {*forward, *(direction.reversed() for direction in forward)}
+    assert [found.terms[direction].partners["n5"] for direction in forward] == [{"es5": 1.0}, {"xx5": 1.0}]
+    assert found.terms[Direction("xx", "en")].partners["xx5"] == {"n5": 1.0}
+    variants = BatchPlan.of(config, found).variants
+    assert variants is not None
+    rows = np.arange(len(found.train))
+    drawn = variants.draw(found.train, rows, (1, 0))
+    tags = found.tokenizer.tags
+    sides = [np.split(ids, lengths.cumsum())[:-1] for ids, lengths in (drawn.src, drawn.tgt)]
+    annotated = Counter[int]()
+    for origin, src, tgt in zip(drawn.origins, *(map(np.ndarray.tolist, side) for side in sides), strict=True):
+        if marker_id("<term>") in src:
+            middle, end = (src.index(marker_id(name)) for name in ("<translation>", "</term>"))
+            assert src[0] == found.train[int(origin)][0][0], "it keeps the tag of its direction"
+            assert contains(tgt, src[middle + 1 : end])
+            annotated[src[0]] += 1
+    assert {*annotated} == {*tags.values()}
+    (tmp_path / "run" / TERMS_FILE).write_text("[]")
+    with pytest.raises(DataError, match="other directions"):
+        reopen(tmp_path / "run")
+
+
+def test_soft_terms_keep_the_tag_of_the_target_language() -> None:
+    translator = several_toy()
+    translator.backend.trained_with_terms = True
+    searched: list[list[int]] = []
+    search = type(translator.backend).search
+
+    def recorded(sources: Sequence[SourceLine], options: Options) -> Any:
+        searched.extend(list(source.ids) for source in sources)
+        return search(translator.backend, sources, options)
+
+    options = translator.with_terms(Options(to="xx"), parse_terms(["dog\tgod"], "terms.tsv"), "soft")
+    try:
+        translator.backend.search = recorded  # type: ignore[method-assign]
+        list(translator.translate(["one red dog.", ">>es<< one red dog."], options, warn=False))
+    finally:
+        del translator.backend.search
+        del translator.backend.trained_with_terms
+    assert [ids[0] for ids in searched] == [translator.tokenizer.tags[name] for name in ("xx", "es")]
+    assert all(marker_id("<term>") in ids for ids in searched)
 
 
 def test_a_run_of_an_older_version_keeps_the_terms_that_it_was_prepared_with(

@@ -317,7 +317,7 @@ def test_half_a_surrogate_pair_is_a_data_error(tok: Tokenizer) -> None:
 
 
 def test_one_very_long_line(tok: Tokenizer) -> None:
-    for text in ("x" * 10**6, "<!" * 500_000, " " * 10**6, "日" * 10**6, "x" + "\u0301" * 10**6):
+    for text in ("x" * 500_000, "<!" * 250_000, " " * 500_000, "日" * 500_000, "x" + "\u0301" * 500_000):
         with no_hang():
             assert tok.decode(tok.encode_tgt([text])) == [text]
-    train_tokenizer([("y" * 10**6, "a a")] * 3)
+    train_tokenizer([("y" * 500_000, "a a")] * 3)

@@ -10,9 +10,13 @@ from mtcli.cli import completion, panels
 from mtcli.cli.input_files import check_monolingual
 from mtcli.cli.option_kinds import flag, option, output_folder, pairs_option
 from mtcli.cli.options import (
+    OF_EACH,
+    BothDirectionsOption,
     DeviceOption,
     ReplaceOption,
+    SourcesOption,
     SwapOption,
+    TargetsOption,
     check_models,
     max_steps_option,
     preset_option,
@@ -24,6 +28,7 @@ from mtcli.cli.options import (
 EXAMPLES = (
     "mtcli distill --teacher runs/ende --train pairs.tsv",
     "mtcli distill --teacher runs/a --teacher runs/b --train data/train --mono-src mono.en --parameters 2M",
+    "mtcli distill --teacher runs/both --train es-gn.tsv --train es-nah.tsv --src es",
     "mtcli distill --teacher runs/ende --train pairs.tsv --latency 10ms --dry-run",
 )
 
@@ -71,8 +76,15 @@ def distill(
             help="Training pairs, whose sources the teachers translate. Repeat the option for several corpora."
         ),
     ],
-    valid: Annotated[str | None, pairs_option("--valid", help="Validation pairs.", show_default=OF_TEACHER)] = None,
-    test: Annotated[str | None, pairs_option("--test", help="Test pairs.", show_default=OF_TEACHER)] = None,
+    valid: Annotated[
+        list[str] | None, pairs_option("--valid", help=f"Validation pairs.{OF_EACH}", show_default=OF_TEACHER)
+    ] = None,
+    test: Annotated[
+        list[str] | None, pairs_option("--test", help=f"Test pairs.{OF_EACH}", show_default=OF_TEACHER)
+    ] = None,
+    src: SourcesOption = None,
+    tgt: TargetsOption = None,
+    both_directions: BothDirectionsOption = False,
     swap: SwapOption = False,
     replace: ReplaceOption = False,
     mono_src: Annotated[
@@ -150,8 +162,11 @@ def distill(
     request = Request(
         teachers=tuple(teacher),
         train=tuple(train),
-        valid=valid,
-        test=test,
+        valid=tuple(valid) if valid else None,
+        test=tuple(test) if test else None,
+        src=tuple(src or ()),
+        tgt=tuple(tgt or ()),
+        both_directions=both_directions,
         swap=swap,
         replace=replace,
         mono_src=mono_src,

@@ -313,7 +313,7 @@ class BatchPlan:
         if shares or data.terms is not None:
             by_direction = groupby(data.sources, key=lambda source: source.direction)
             parts = [(sum(source.pairs for source in sources), direction) for direction, sources in by_direction]
-            variants = Variants(data.tokenizer, parts, settings.max_length, seed, shares=shares, annotator=data.terms)
+            variants = Variants(data.tokenizer, parts, settings.max_length, seed, shares=shares, annotators=data.terms)
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
     def block(self, epoch: int, number: int) -> Block:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 
 Split = Literal["train", "valid", "test"]
+HeldOutSplit = Literal["valid", "test"]
+HELD_OUT_SPLITS: tuple[HeldOutSplit, ...] = get_args(HeldOutSplit)
 ByDirection = dict[Direction, list[Pair]]
 """The pairs of each direction."""
 Hashes = npt.NDArray[np.uint64]

@@ -89,7 +89,7 @@ class Variants:
         max_length: Tokens of a side at most; longer variants are dropped.
         seed: Decides, with the epoch, which pairs are varied and how.
         shares: Variants of each form per pair and epoch.
-        annotator: Finds the terms that are annotated in `TERMS_SHARE` of the pairs; None: there are none.
+        annotators: For each direction, finds the terms to annotate in `TERMS_SHARE` of the pairs; None: there are none.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class Variants:
         seed: int,
         *,
         shares: Mapping[str, float] = SHARES,
-        annotator: TermAnnotator | None = None,
+        annotators: Mapping[Direction, TermAnnotator] | None = None,
     ):
         self.tokenizer = tokenizer
         self.languages = [languages for _, languages in parts]
         self._starts = np.cumsum([0, *(rows for rows, _ in parts)])
         self.max_length = max_length
         self.seed = seed
-        self._annotator = annotator
-        if annotator is not None:
+        self._annotators = annotators
+        if annotators is not None:
             shares = {**shares, TERMS: TERMS_SHARE}
             self._inventor = TermInventor(tokenizer)
         self._words: TermAnnotator | None = None
@@ -175,9 +175,10 @@ class Variants:
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
             alike = [text for other_tag, text in known if other_tag == tag]
-            pair = self._in_form(alike, self._forms[form], self.languages[self._part_of(group[0])], random)
-            if pair is not None and self._annotator is not None and self._forms[form] == TERMS:
-                annotations.append(self._annotator.annotations(pair, random))
+            languages = self.languages[self._part_of(group[0])]
+            pair = self._in_form(alike, self._forms[form], languages, random)
+            if pair is not None and self._annotators is not None and self._forms[form] == TERMS:
+                annotations.append(self._annotators[languages].annotations(pair, random))
                 with_terms.append(len(varied))
             if pair is not None:
                 origins.append(group[0])

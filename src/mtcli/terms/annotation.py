@@ -12,15 +12,17 @@ in the target (`TermInventor`): these can only be copied.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG, Annotation, Tokenizer, marker_id
 from mtcli.text.words import Word, words_of
@@ -99,19 +101,6 @@ class TermAnnotator:
         """
         return cls(_associated(pairs, max_share, min_dice))
 
-    @classmethod
-    def from_json(cls, content: bytes) -> "TermAnnotator":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: It is damaged.
-        """
-        return cls(TypeAdapter(dict[str, dict[str, float]]).validate_json(content, strict=True))
-
-    def to_json(self) -> bytes:
-        """Return the associations as JSON."""
-        return json.dumps(self.partners, ensure_ascii=False).encode()
-
     def annotations(self, pair: Pair, random: Random) -> list[Annotation]:
         """Return some terms of a pair, normalized to NFC, in the order of its source; none if it has none."""
         terms = self.terms(pair)
@@ -172,6 +161,46 @@ class TermAnnotator:
         best_of_src = _best(scores, 0)
         best_of_tgt = _best(scores, 1)
         return [_Link(i, j) for i, j in sorted(best_of_src.items()) if best_of_tgt.get(j) == i]
+
+
+Partners = dict[str, dict[str, float]]
+
+
+class _OfDirection(BaseModel):
+    """The associations of one direction of several, as JSON."""
+
+    src: str
+    tgt: str
+    partners: Partners
+
+
+def annotators_to_json(annotators: Mapping[Direction, TermAnnotator]) -> bytes:
+    """Return the associations of each direction as JSON: an object, or a list of several."""
+    found: list[Any] = [
+        {"src": direction.src, "tgt": direction.tgt, "partners": annotator.partners}
+        for direction, annotator in annotators.items()
+    ]
+    content = found if len(found) > 1 else found[0]["partners"]
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
+def annotators_from_json(content: bytes, directions: Sequence[Direction]) -> dict[Direction, TermAnnotator]:
+    """Read what `annotators_to_json` wrote.
+
+    Args:
+        content: The JSON.
+        directions: The directions of the run.
+
+    Raises:
+        ValueError: It is damaged, or of other directions.
+    """
+    if len(directions) == 1:
+        return {directions[0]: TermAnnotator(TypeAdapter(Partners).validate_json(content, strict=True))}
+    rows = TypeAdapter(list[_OfDirection]).validate_json(content, strict=True)
+    found = {Direction(row.src, row.tgt): TermAnnotator(row.partners) for row in rows}
+    if {*found} != {*directions}:
+        raise ValueError("it is of other directions")
+    return found
 
 
 def without_annotations(

@@ -146,6 +146,18 @@ def resolve(
     return TrainingRequest(complete(values, initial=from_model, where=where), run, initial, overwrite)
 
 
+def directed_data(options: Mapping[str, Any]) -> DataConfig:
+    """Return the settings of `data` with the languages of each corpus, as `resolve` finds them.
+
+    Args:
+        options: See `resolve`; those of `data`.
+
+    Raises:
+        UsageError, DataError: See `resolve`.
+    """
+    return _with_languages(complete(given_values(None, as_table(options), ())).data)
+
+
 def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
     """Check that the user chooses the direction to fine-tune of a model that was trained on several.
 

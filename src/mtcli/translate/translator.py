@@ -234,12 +234,12 @@ class ModelTranslator(Translator):
             if not options.to:
                 warn_about_missing_tags(window, self.tokenizer)
         window = shortened(window, self.tokenizer)
-        if options.to:
-            window = tagged(window, self.tokenizer, options.to)
         if options.terms:
             window = replace(window, terms=[options.terms.matches(line) for line in window.lines])
             if options.terms_mode == "soft":
                 window = annotated(window, self.tokenizer)
+        if options.to:  # after the terms, with which the lines are encoded again
+            window = tagged(window, self.tokenizer, options.to)
         sources = sources_with_tokens(window, self.tokenizer)
         return _Work(first, lines, window.terms, sources, search.batches(sources) or [[]])
 

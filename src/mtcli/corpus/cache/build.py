@@ -25,7 +25,7 @@ from mtcli.corpus.variants import with_capitals
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.files import replace_file
 from mtcli.runtime.wording import counted
-from mtcli.terms.annotation import TermAnnotator
+from mtcli.terms.annotation import TermAnnotator, annotators_to_json
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -94,9 +94,9 @@ def build_data(
         transfer = TakenOver.of(parent, tokenizer, config)
 
     files = list(FILES)
-    annotator = _learn_terms(config, training, tokenizer)
-    if annotator is not None:
-        replace_file(run / TERMS_FILE, annotator.to_json())
+    annotators = _learn_terms(config, training, tokenizer)
+    if annotators:
+        replace_file(run / TERMS_FILE, annotators_to_json(annotators))
         files.append(TERMS_FILE)
     counts = Counts()
     cache = run / "data" / "train.arrow"
@@ -239,21 +239,23 @@ def _tags(corpora: Corpora, tokenizer: Tokenizer) -> list[int | None]:
     return tags
 
 
-def _learn_terms(config: Config, training: TrainingPairs, tokenizer: Tokenizer) -> TermAnnotator | None:
-    """Return what finds terms in the training pairs, if `data.terms` is set.
+def _learn_terms(config: Config, training: TrainingPairs, tokenizer: Tokenizer) -> dict[Direction, TermAnnotator]:
+    """Return what finds terms in the training pairs of each direction, if `data.terms` is set; otherwise nothing.
 
     Raises:
         UsageError: The vocabulary has no markers for terms, or no target words on the source side.
     """
     if not config.data.terms:
-        return None
-    if len(set(training.corpora.directions)) > 1:
-        raise UsageError("data.terms: for one direction; a model of several directions cannot learn terms yet")
+        return {}
     if not tokenizer.joint or tokenizer.sentencepiece:
         raise UsageError("data.terms: needs one vocabulary for both sides (tokenizer.joint), trained by mtcli")
     log.info("looking for terms in the pairs")
-    pairs = (pair for _, pair in training.read("reading for terms", Counts()))
-    return TermAnnotator.learn(pairs)
+    found = {}
+    for direction in dict.fromkeys(training.corpora.directions):
+        numbers = [number for number, own in enumerate(training.corpora.directions) if own == direction]
+        pairs = training.read("reading for terms", Counts(), numbers=numbers)
+        found[direction] = TermAnnotator.learn(pair for _, pair in pairs)
+    return found
 
 
 def _mixed(weights: list[tuple[int, float]], data: DataConfig) -> list[tuple[int, float]]:

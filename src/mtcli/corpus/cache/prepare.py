@@ -9,7 +9,7 @@ data/info.json                       what all of it was made from; without it, t
 
 import logging
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +39,7 @@ from mtcli.corpus.readers.rows import check_dataset
 from mtcli.corpus.readers.sources import resolve
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.runtime.files import check_regular, read_regular, storage_errors
-from mtcli.terms.annotation import TermAnnotator
+from mtcli.terms.annotation import TermAnnotator, annotators_from_json
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -71,8 +71,9 @@ class Prepared:
     """Checksum of the weights that the run starts from; None: they are random."""
     corrections: Sequence[Pair] = ()
     """With `data.corrections`, the corrections that are trained on."""
-    terms: TermAnnotator | None = None
-    """Finds terms in the pairs; None: `data.terms` is off, or the pairs were annotated when they were prepared."""
+    terms: Mapping[Direction, TermAnnotator] | None = None
+    """Finds terms in the pairs of each direction; None: `data.terms` is off, or the pairs were annotated when they were
+    prepared."""
     transfer: TakenOver | None = None
     """What was taken from a model of other languages; None: the run starts from none."""
 
@@ -334,20 +335,25 @@ def _open(run: Path, info: Json) -> Prepared:
         counts=info["counts"],
         init=info["init"],
         corrections=read_split(run, "corrections") if CORRECTIONS_FILE in info["files"] else (),
-        terms=_terms(run) if TERMS_FILE in info["files"] else None,
+        terms=_terms(run, info) if TERMS_FILE in info["files"] else None,
         transfer=TakenOver.from_json(info.get("transfer")),
     )
 
 
-def _terms(run: Path) -> TermAnnotator:
-    """Read what finds terms in the pairs.
+def _terms(run: Path, info: Json) -> dict[Direction, TermAnnotator]:
+    """Read what finds terms in the pairs of each direction.
+
+    Args:
+        run: The run folder.
+        info: The content of its `info.json`.
 
     Raises:
         DataError: The file is missing or damaged.
     """
     path = run / TERMS_FILE
+    directions = list(dict.fromkeys(source.direction for source in training_sources(info)))
     try:
-        return TermAnnotator.from_json(read_regular(path))
+        return annotators_from_json(read_regular(path), directions)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); delete {run / 'data'} to prepare the data again") from None
 

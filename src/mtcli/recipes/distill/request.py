@@ -1,25 +1,28 @@
 """What `mtcli distill` is asked for, and what it needs to know of the teachers."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.config.build import build
-from mtcli.config.schema import SHAPE, Config
+from mtcli.config.schema import SHAPE, Config, DataConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit, read_directions, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange.export import obstacles
-from mtcli.recipes.monolingual import Text, held_out_keys
+from mtcli.recipes.monolingual import Text
 from mtcli.recipes.recipe import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
+from mtcli.text.languages import Direction, same
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.training.request import directed_data
 from mtcli.translate.backends.ctranslate2 import import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load_ensemble
@@ -41,10 +44,15 @@ class Request:
     teachers: tuple[Path, ...]
     train: tuple[str, ...]
     """Training pairs, each `PATH` or `PATH@WEIGHT`."""
-    valid: str | None = None
-    """Validation pairs; None: those of the first teacher's run."""
-    test: str | None = None
-    """Test pairs; None: those of the first teacher's run."""
+    valid: str | tuple[str, ...] | None = None
+    """Validation pairs, one for each corpus of several directions; None: those of the first teacher's run."""
+    test: str | tuple[str, ...] | None = None
+    """Test pairs, see `valid`."""
+    src: tuple[str, ...] = ()
+    """Source languages, if the teacher has several directions: one, or one for each corpus."""
+    tgt: tuple[str, ...] = ()
+    """Target languages, see `src`."""
+    both_directions: bool = False
     swap: bool = False
     replace: bool = False
     """Read invalid UTF-8 as U+FFFD, in the text and the held-out pairs."""
@@ -68,23 +76,31 @@ class Request:
 class Teachers:
     """What the stages need to know of the teachers."""
 
-    src: str
-    tgt: str
+    data: DataConfig
+    """The training pairs with their directions, and the held-out pairs if the request names some."""
+    run: Path
+    """The run folder of the first teacher, which has the other held-out pairs."""
+    has_several: bool
+    """The teachers have several directions, so each translation names one."""
     tokenizer: Tokenizer
-    valid: str
-    test: str
     num_parameters: int | None
     """Parameters of all teachers; None: not known, because it is an exported model."""
     bleu_tokenizer: str | None
     """The setting of the student, or of the first teacher; None: the target language decides."""
-    swap: bool = False
-    """The sides of all pairs without names of languages are swapped."""
-    replace: bool = False
-    """Invalid UTF-8 is read as U+FFFD."""
     student_tokenizer: Tokenizer | None = None
     """The tokenizer of the student; None: it trains one."""
     tokenizer_file: Path | None = None
     """The file of the teacher's tokenizer, if the student uses that."""
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions of the student."""
+        return self.data.directions
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """The languages that are translated from, each once."""
+        return tuple(dict.fromkeys(direction.src for direction in self.directions))
 
 
 def check(request: Request) -> Teachers:
@@ -107,28 +123,89 @@ def check(request: Request) -> Teachers:
         _check_not_latest(teacher)
     translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
     tokenizer = translator.tokenizer
-    if tokenizer.tags:
+    known = translator.backend.directions
+    if tokenizer.tags and not known:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
     if request.swap and are_side_names(src, tgt):
         raise UsageError(f"--swap: the teacher's languages are {src} and {tgt}; write the pairs in this order instead")
     first = request.teachers[0]
     own_tokenizer = given_tokenizer(student_config(request, {"data.src": src, "data.tgt": tgt}))
+    data = _data_of_several(request, known) if known else _data_of_one(request, src, tgt)
     file_of_teacher = _tokenizer_file(first, tokenizer, config)
     teachers = Teachers(
-        src,
-        tgt,
+        data,
+        run_of(first),
+        bool(known),
         tokenizer,
-        valid=request.valid or _split_of_teacher(first, "valid"),
-        test=request.test or _split_of_teacher(first, "test"),
         num_parameters=_num_parameters(translator),
         bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.backend.bleu_tokenizer,
-        swap=request.swap,
-        replace=request.replace,
         student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
         tokenizer_file=file_of_teacher,
     )
     _check_data(request, teachers)
     return teachers
+
+
+def _data_of_one(request: Request, src: str, tgt: str) -> DataConfig:
+    """Return the pairs of a student of one direction, which is that of the teacher.
+
+    Raises:
+        UsageError: The request names other languages, or there are no held-out pairs.
+    """
+    for name, codes, own in (("--src", request.src, src), ("--tgt", request.tgt, tgt)):
+        if any(not same(code, own) for code in codes):
+            given = " ".join(codes)
+            raise UsageError(f"{name} {given}: the languages are those of the teacher, {src} → {tgt}; omit the option")
+    if request.both_directions:
+        raise UsageError(f"--both-directions: the teacher translates only {src} → {tgt}; omit it")
+    held_out = {}
+    for name, specs in (("valid", _specs(request.valid)), ("test", _specs(request.test))):
+        if len(specs) > 1:
+            raise UsageError(f"--{name}: given {len(specs)} times, and the teacher has one direction; give it once")
+        held_out[name] = specs[0] if specs else _split_of_teacher(request.teachers[0], name)
+    valid, test = held_out.values()
+    return DataConfig(
+        train=request.train, src=src, tgt=tgt, valid=valid, test=test, swap=request.swap, replace=request.replace
+    )
+
+
+def _specs(given: str | tuple[str, ...] | None) -> list[str]:
+    """Return the values of an option that may be given for each corpus."""
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+def _data_of_several(request: Request, directions: Sequence[Direction]) -> DataConfig:
+    """Return the pairs of a student with the directions of its corpora.
+
+    Args:
+        request: The request.
+        directions: Those of the teacher.
+
+    Raises:
+        UsageError: The languages of a corpus cannot be found, or the teacher does not translate them.
+    """
+    options = {
+        "data.train": list(request.train),
+        "data.src": list(request.src) or None,
+        "data.tgt": list(request.tgt) or None,
+        "data.valid": _specs(request.valid) or None,
+        "data.test": _specs(request.test) or None,
+        "data.both_directions": request.both_directions or None,
+        "data.swap": request.swap or None,
+        "data.replace": request.replace or None,
+    }
+    data = directed_data(options)
+    for corpus in data.directed:
+        if corpus.direction not in directions:
+            every = ", ".join(map(str, directions))
+            raise UsageError(
+                f"{corpus.train}: pairs of {corpus.direction}, and the teacher translates {every}; choose with --src "
+                "and --tgt, once for all corpora or once for each"
+            )
+    for name in HELD_OUT_SPLITS:
+        if not data.given_splits(name):
+            _split_of_teacher(request.teachers[0], name)
+    return data
 
 
 def _check_sets(request: Request) -> None:
@@ -162,11 +239,18 @@ def _check_data(request: Request, teachers: Teachers) -> None:
     Raises:
         UsageError, DataError: There are none, or they cannot be read.
     """
-    for spec in request.train:
-        source_files(parse_source(spec).path, teachers.src, teachers.tgt)
-    for name, spec in (("--valid", teachers.valid), ("--test", teachers.test)):
-        if not held_out_pairs(spec, teachers):
-            raise UsageError(f"{name} {spec}: has no pairs; name others")
+    for corpus in teachers.data.directed:
+        source_files(parse_source(corpus.train).path, *corpus.languages)
+    for name in HELD_OUT_SPLITS:
+        for direction, pairs in held_out_pairs(name, teachers).items():
+            if not pairs:
+                given = [spec for spec, languages in teachers.data.given_splits(name) if {*languages} == {*direction}]
+                where = f"--{name} {', '.join(given)}" if given else f"{teachers.run}"
+                of_direction = f" of {direction}" if len(teachers.directions) > 1 else ""
+                raise UsageError(f"{where}: has no {name} pairs{of_direction}; name others")
+    if request.mono_src is not None and len(teachers.source_languages) > 1:
+        languages = ", ".join(teachers.source_languages)
+        raise UsageError(f"--mono-src {request.mono_src}: for one source language, and these are {languages}; omit it")
     text = text_of(request, teachers)
     if text is not None and next(text.usable(), None) is None:
         raise DataError(f"--mono-src {text.path}: has no usable line; give text with one sentence per line")
@@ -239,14 +323,32 @@ def _bleu_tokenizer(teacher: Path) -> str | None:
     return load_config(file).train.bleu_tokenizer if file.is_file() else None
 
 
-def held_out_pairs(spec: str, teachers: Teachers) -> list[Pair]:
-    """Read validation or test pairs, in any form that `--train` takes."""
-    return list(read_pairs(spec, teachers.src, teachers.tgt, swap=teachers.swap, replace=teachers.replace))
+def held_out_pairs(name: HeldOutSplit, teachers: Teachers) -> dict[Direction, list[Pair]]:
+    """Return the validation or test pairs of each direction: those that the request names, or those of the teacher.
+
+    Those of a pair of languages are also those of the opposite direction.
+    """
+    data = teachers.data
+    given = data.given_splits(name)
+    own = {} if given else read_directions(teachers.run, name, empty_ok=True)
+    found: dict[Direction, list[Pair]] = {}
+    for direction in data.directions:
+        pairs = list(own.get(direction, ()))
+        pairs += (pair[::-1] for pair in own.get(direction.reversed(), ()))
+        for spec, languages in given:
+            read = read_pairs(spec, *languages, swap=data.swap, replace=data.replace)
+            if languages == direction:
+                pairs += read
+            elif languages == direction.reversed():
+                pairs += (pair[::-1] for pair in read)
+        found[direction] = list(dict.fromkeys(pairs)) if teachers.has_several else pairs
+    return found
 
 
 def text_of(request: Request, teachers: Teachers) -> Text | None:
     """Return the text in the source language, without the sentences of the held-out pairs; None: there is none."""
     if request.mono_src is None:
         return None
-    held_out = held_out_keys([teachers.valid, teachers.test], teachers.src, teachers.tgt, replace=teachers.replace)
-    return Text(request.mono_src, held_out, teachers.replace)
+    found = [held_out_pairs(name, teachers) for name in HELD_OUT_SPLITS]
+    texts = (text for split in found for pairs in split.values() for pair in pairs for text in pair)
+    return Text(request.mono_src, frozenset(map(source_key, texts)), teachers.data.replace)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from mtcli.config.schema import Config, DataConfig, ModelConfig
+from mtcli.config.schema import Config, ModelConfig
 from mtcli.config.scores import bleu_tokenizer
 from mtcli.corpus.cache.info import fingerprint, fingerprint_inputs
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.evaluation import metrics
 from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
@@ -34,6 +36,7 @@ from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.outputs import check_folder
 from mtcli.runtime.wording import aligned, counted
 from mtcli.storage.run_name import RUNS, run_name
+from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 from mtcli.translate.backends.exported import model_digest, model_weights
 from mtcli.translate.loading import load_ensemble
@@ -87,6 +90,8 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
     identity = _identity(request, teachers, inputs)
     with open_recipe(folder, NAME, identity, CHANGES) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
+        if teachers.has_several:
+            recipe.value("held-out pairs", partial(_write_held_out, distillation, check_inputs))
         text = text_of(request, teachers)
         if text is not None:
             recipe.value("text", partial(_write_text, text, distillation.text, check_inputs))
@@ -94,7 +99,7 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
             if stage.name == STUDENT:
                 _check_translations(distillation)
             _run(stage, recipe, distillation.student, check_inputs)
-        pairs = held_out_pairs(teachers.test, teachers)
+        pairs = held_out_pairs("test", teachers)
         check_inputs()
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
@@ -102,6 +107,20 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
         recipe.complete(CARD, partial(_describe_result, distillation, comparison))
         recipe.link_result(distillation.student)
     return comparison, distillation.student
+
+
+def _write_held_out(distillation: Distillation, check_inputs: Callable[[], None]) -> dict[str, int]:
+    """Write the validation and test pairs of each pair of languages, and return their numbers by file."""
+    numbers = {}
+    for name in HELD_OUT_SPLITS:
+        for direction, pairs in held_out_pairs(name, distillation.teachers).items():
+            path = Path(distillation.held_out(name, direction))
+            if path.name not in numbers:
+                rows = ({"translation": dict(zip(direction, pair, strict=True))} for pair in pairs)
+                lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+                numbers[path.name] = write_lines(lines, path, lambda index: True)
+    check_inputs()
+    return numbers
 
 
 def _check_translations(distillation: Distillation) -> None:
@@ -215,7 +234,7 @@ def _choose_shape(request: Request, teachers: Teachers, config: Config, student:
 
 def _usage(teachers: Teachers, config: Config) -> Usage:
     """Return the mean lengths of the validation pairs, and the beam size of the student."""
-    pairs = held_out_pairs(teachers.valid, teachers)
+    pairs = [pair for own in held_out_pairs("valid", teachers).values() for pair in own]
     sources = teachers.tokenizer.encode_src([src for src, _ in pairs])
     targets = teachers.tokenizer.encode_tgt([tgt for _, tgt in pairs])
     src_tokens = round(sum(map(len, sources)) / len(pairs))
@@ -230,8 +249,7 @@ def folder_of(request: Request, teachers: Teachers) -> Path:
     Raises:
         UsageError, StorageError: It cannot be written, or contains an input.
     """
-    data = DataConfig(train=request.train, src=teachers.src, tgt=teachers.tgt)
-    folder = request.out or RUNS / f"{run_name(data, None)}-distilled"
+    folder = request.out or RUNS / f"{run_name(teachers.data, None)}-distilled"
     inputs = [teacher / "model.safetensors" for teacher in request.teachers]
     check_folder(folder, [*inputs, request.mono_src], option="--out")
     return folder
@@ -247,8 +265,9 @@ class _Inputs:
 
 
 def _inputs(request: Request, teachers: Teachers) -> _Inputs:
-    data = DataConfig(train=request.train, valid=teachers.valid, test=teachers.test, src=teachers.src, tgt=teachers.tgt)
+    data = teachers.data
     paths = [model_weights(teacher) for teacher in request.teachers]
+    paths += [teachers.run / "data" / f"{name}.jsonl" for name in HELD_OUT_SPLITS if not data.given_splits(name)]
     if request.mono_src is not None:
         paths.append(request.mono_src)
     others = {str(path): fingerprint(path) for path in paths}
@@ -279,8 +298,9 @@ def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str
     return {
         "--teacher": [model_digest(teacher)[:12] for teacher in request.teachers],
         "--train": request.train,
-        "--valid": teachers.valid,
-        "--test": teachers.test,
+        "--valid": _held_out_specs(teachers, "valid"),
+        "--test": _held_out_specs(teachers, "test"),
+        "the directions": _directions(teachers),
         "the content of the pairs": [file["sha256"][:12] for file in inputs.pairs.values()],
         "--mono-src": inputs.others[str(request.mono_src)]["sha256"][:12] if request.mono_src else None,
         "--swap": request.swap,
@@ -295,6 +315,17 @@ def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str
         "--device": request.device,
         "the tokenizer": teachers.student_tokenizer.digest()[:12] if teachers.student_tokenizer else None,
     }
+
+
+def _directions(teachers: Teachers) -> list[str] | None:
+    """Return the direction of each corpus; None: it is that of the teachers."""
+    return [str(corpus.direction) for corpus in teachers.data.directed] if teachers.has_several else None
+
+
+def _held_out_specs(teachers: Teachers, name: HeldOutSplit) -> str | list[str]:
+    """Return the names of the validation or test pairs."""
+    specs = [spec for spec, _ in teachers.data.given_splits(name)]
+    return specs if teachers.has_several else specs[0]
 
 
 @dataclass(frozen=True)
@@ -319,6 +350,8 @@ class SystemComparison:
     signature: str
     """sacrebleu's signature of BLEU."""
     results: tuple[SystemFigures, ...]
+    directions: int = 1
+    """The scores are means over this many directions."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON types."""
@@ -328,7 +361,12 @@ class SystemComparison:
     def of(cls, found: dict[str, Any]) -> Self:
         """Return the comparison that `to_dict` described."""
         results = tuple(SystemFigures(**result) for result in found["results"])
-        return cls(found["pairs"], found["signature"], results)
+        return cls(found["pairs"], found["signature"], results, found.get("directions", 1))
+
+    def pairs_in_words(self) -> str:
+        """Return how many pairs were scored."""
+        mean = f", mean of {self.directions} directions" if self.directions > 1 else ""
+        return f"{counted(self.pairs, 'test pair')}{mean}"
 
     def table(self) -> list[tuple[str, ...]]:
         """Return a row of headings, and a row for each system."""
@@ -341,7 +379,7 @@ class SystemComparison:
 
     def __str__(self) -> str:
         lines = aligned(self.table(), numeric=True)
-        return "\n".join([f"{counted(self.pairs, 'test pair')}, {self.signature}", *lines, self.summary()])
+        return "\n".join([f"{self.pairs_in_words()}, {self.signature}", *lines, self.summary()])
 
     def summary(self) -> str:
         """Compare the student with the first system."""
@@ -351,7 +389,9 @@ class SystemComparison:
         return f"the student has {share} the BLEU of {teacher.name}, at {times:.1f} times its speed"
 
 
-def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | None = None) -> SystemComparison:
+def compare(
+    systems: Sequence[System], pairs: Mapping[Direction, Sequence[Pair]], tokenize: str | None = None
+) -> SystemComparison:
     """Translate the sources of some pairs with each system, score the translations, and measure the speed.
 
     The speed is in lines per second of CPU time, so that it is that of one core on any number of cores, and other work
@@ -359,27 +399,35 @@ def compare(systems: Sequence[System], pairs: Sequence[Pair], tokenize: str | No
 
     Args:
         systems: The systems.
-        pairs: Test pairs.
+        pairs: Test pairs of each direction. Scores are means over the directions.
         tokenize: sacrebleu's tokenizer for BLEU; None: that of the target language.
 
     Raises:
         ModelError: A system has no usable model.
         UsageError: Models that cannot be combined.
     """
-    sources = [src for src, _ in pairs]
-    references = [tgt for _, tgt in pairs]
+    num_pairs = sum(map(len, pairs.values()))
     results = []
-    signature = ""
+    signatures: list[str] = []
     for system in systems:
-        translator, options, (_, tgt) = load_ensemble(system.models, "cpu")
-        translations, seconds = _timed(translator, options, sources)
-        tokenizer = tokenize or bleu_tokenizer(tgt)
-        bleu, chrf = metrics.score(translations, [references], metrics=("bleu", "chrf"), tokenize=tokenizer)
-        signature = bleu.signature
+        translator, options, _ = load_ensemble(system.models, "cpu")
+        seconds = 0.0
+        scores = []
+        signatures = []
+        for direction, own in pairs.items():
+            to = direction.tgt if translator.tokenizer.tags else ""
+            translations, used = _timed(translator, replace(options, to=to), [src for src, _ in own])
+            seconds += used
+            tokenizer = tokenize or bleu_tokenizer(direction.tgt)
+            references = [[tgt for _, tgt in own]]
+            bleu, chrf = metrics.score(translations, references, metrics=("bleu", "chrf"), tokenize=tokenizer)
+            scores.append((bleu.value, chrf.value))
+            signatures.append(bleu.signature)
+        mean_bleu, mean_chrf = (sum(values) / len(pairs) for values in zip(*scores, strict=True))
         bytes_ = sum(model_weights(model).stat().st_size for model in system.models)
-        speed = len(sources) / max(seconds, 1e-9)
-        results.append(SystemFigures(system.name, options.beam_size, bleu.value, chrf.value, speed, bytes_))
-    return SystemComparison(len(pairs), signature, tuple(results))
+        speed = num_pairs / max(seconds, 1e-9)
+        results.append(SystemFigures(system.name, options.beam_size, mean_bleu, mean_chrf, speed, bytes_))
+    return SystemComparison(num_pairs, ", ".join(dict.fromkeys(signatures)), tuple(results), len(pairs))
 
 
 def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
@@ -394,7 +442,7 @@ def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> 
 def recipe_record(distillation: Distillation, comparison: SystemComparison) -> RecipeRecord:
     """Return how the student was made, for its model card."""
     teachers = " and ".join(f"`{teacher}`" for teacher in distillation.request.teachers)
-    pairs = counted(comparison.pairs, "test pair")
+    pairs = comparison.pairs_in_words()
     description = (
         f"`mtcli distill` trained this student on translations by {teachers}. The corpora of its training are listed "
         f"under Data. On {pairs} ({comparison.signature}), {comparison.summary()}."

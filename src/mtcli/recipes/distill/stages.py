@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mtcli.config.schema import Config, ModelConfig, TokenizerConfig
-from mtcli.corpus.readers.sources import Source, parse_source
+from mtcli.config.schema import Config, DirectedCorpus, ModelConfig, TokenizerConfig
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.exchange.export import obstacles
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
 from mtcli.recipes.recipe import Stage, as_argument, weighted
 from mtcli.storage.model_file import load_model
+from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import provenance
 
@@ -59,7 +61,23 @@ class Distillation:
     @property
     def text(self) -> Path:
         """The lines of the text in the source language that are translated."""
-        return self.folder / f"text.{self.teachers.src}"
+        return self.folder / f"text.{self.teachers.source_languages[0]}"
+
+    @property
+    def has_several(self) -> bool:
+        """True if the student has several directions."""
+        return len(self.teachers.directions) > 1
+
+    def held_out(self, name: HeldOutSplit, direction: Direction) -> str:
+        """Return the validation or test pairs of a direction: a file of the recipe, if there are several directions.
+
+        Opposite directions share it.
+        """
+        if not self.has_several and not self.teachers.has_several:
+            ((spec, _),) = self.teachers.data.given_splits(name)
+            return spec
+        first = next(each for each in self.teachers.directions if each in (direction, direction.reversed()))
+        return str(self.folder / "held-out" / f"{name}.{first.src}-{first.tgt}.jsonl")
 
     @cached_property
     def measured_teachers(self) -> list[Path]:
@@ -72,8 +90,8 @@ class Distillation:
     @property
     def translations(self) -> list[Path]:
         """The files of pairs that the teachers make."""
-        files = [self._translated(number) for number in range(1, len(self.request.train) + 1)]
-        return [*files, self._translated_text] if self.request.mono_src is not None else files
+        files = [self._translated(number) for number, _ in self._corpora()]
+        return files + [self._translated_text(direction) for direction in self._directions_of_text()]
 
     def stages(self) -> list[Stage]:
         """Return the commands in their order."""
@@ -82,22 +100,31 @@ class Distillation:
     def _data_stages(self) -> Iterator[Stage]:
         """Yield the commands that clean the pairs and translate their sources."""
         request = self.request
-        teachers = self.teachers
-        languages = ("--src", teachers.src, "--tgt", teachers.tgt)
-        held_out = ("--valid", teachers.valid, "--test", teachers.test)
-        swap = ("--swap",) if request.swap else ()
-        for number, source in enumerate(self._sources(), 1):
+        for number, corpus in self._corpora():
+            direction = corpus.direction
             pairs = str(self._pairs(number))
-            clean = ("data", "clean", as_argument(source.path), "-o", pairs, *languages, *swap, *held_out, "--force")
-            yield Stage(f"clean {number}", clean)
-            yield self._translation(f"translate {number}", f"{pairs}.{teachers.src}", self._translated(number))
-        if request.mono_src is not None:
-            yield self._translation("translate text", str(self.text), self._translated_text)
+            if corpus.is_reversed:  # the files of the stage before have the names of their languages
+                source = str(self._pairs(number - 1))
+            else:
+                source = as_argument(parse_source(corpus.train).path)
+            swap = ("--swap",) if request.swap and not corpus.is_reversed else ()
+            languages = ("--src", direction.src, "--tgt", direction.tgt)
+            held_out = [word for name in HELD_OUT_SPLITS for word in (f"--{name}", self.held_out(name, direction))]
+            yield Stage(
+                f"clean {number}", ("data", "clean", source, "-o", pairs, *languages, *swap, *held_out, "--force")
+            )
+            text = f"{pairs}.{direction.src}"
+            yield self._translation(f"translate {number}", direction, text, self._translated(number))
+        for direction in self._directions_of_text():
+            name = f"translate text to {direction.tgt}" if self.has_several else "translate text"
+            yield self._translation(name, direction, str(self.text), self._translated_text(direction))
 
-    def _translation(self, name: str, text: str, output: Path) -> Stage:
+    def _translation(self, name: str, direction: Direction, text: str, output: Path) -> Stage:
         models = [word for teacher in self.request.teachers for word in ("--model", str(teacher))]
-        words = ("augment", *models, "--forward", "-i", text, "-o", str(output), "--force", *self._device())
-        return Stage(name, words)
+        words = ["augment", *models, "--forward", "-i", text, "-o", str(output), "--force", *self._device()]
+        if self.teachers.has_several:
+            words += ["--from", direction.src, "--to", direction.tgt]
+        return Stage(name, tuple(words))
 
     def _device(self) -> tuple[str, ...]:
         return () if self.request.device == "auto" else ("--device", self.request.device)
@@ -105,18 +132,20 @@ class Distillation:
     def _training(self) -> Stage:
         """Return the command that trains the student."""
         request = self.request
-        teachers = self.teachers
-        corpora = []
-        for number, source in enumerate(self._sources(), 1):
-            corpora.append(weighted(self._translated(number), source.weight))
+        corpora: list[tuple[Direction, str]] = []
+        for number, corpus in self._corpora():
+            weight = parse_source(corpus.train).weight
+            corpora.append((corpus.direction, weighted(self._translated(number), weight)))
             if request.keep_pairs:
-                corpora.append(weighted(self._pairs(number), source.weight))
-        if request.mono_src is not None:
-            corpora.append(str(self._translated_text))
+                corpora.append((corpus.direction, weighted(self._pairs(number), weight)))
+        corpora += [(direction, str(self._translated_text(direction))) for direction in self._directions_of_text()]
         words = ["train"]
-        for corpus in corpora:
-            words += ["--train", corpus]
-        words += ["--valid", teachers.valid, "--test", teachers.test, "--src", teachers.src, "--tgt", teachers.tgt]
+        for index, (direction, spec) in enumerate(corpora):
+            words += ["--train", spec]
+            if self.has_several or index == len(corpora) - 1:  # otherwise, once for all of them
+                for split in HELD_OUT_SPLITS:
+                    words += [f"--{split}", self.held_out(split, direction)]
+                words += ["--src", direction.src, "--tgt", direction.tgt]
         if request.swap:
             words.append("--swap")  # for the held-out pairs: the other files name their languages
         if request.replace:
@@ -184,8 +213,13 @@ class Distillation:
         systems.append(System("student, int8", (self.exported_student,)))
         return systems
 
-    def _sources(self) -> list[Source]:
-        return [parse_source(spec) for spec in self.request.train]
+    def _corpora(self) -> list[tuple[int, DirectedCorpus]]:
+        """Return the training corpora of each direction, with their numbers from 1."""
+        return list(enumerate(self.teachers.data.directed, 1))
+
+    def _directions_of_text(self) -> list[Direction]:
+        """Return the directions in which the text in the source language is translated."""
+        return [*self.teachers.directions] if self.request.mono_src is not None else []
 
     def _pairs(self, number: int) -> Path:
         return self.folder / f"pairs-{number}"
@@ -193,9 +227,9 @@ class Distillation:
     def _translated(self, number: int) -> Path:
         return self.folder / f"translated-{number}.tsv"
 
-    @property
-    def _translated_text(self) -> Path:
-        return self.folder / "translated-text.tsv"
+    def _translated_text(self, direction: Direction) -> Path:
+        name = f"translated-text.{direction.tgt}.tsv" if self.has_several else "translated-text.tsv"
+        return self.folder / name
 
 
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from mtcli.config.toml_file import load as load_config
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.request import ImproveRequest
@@ -21,9 +22,6 @@ from mtcli.text.languages import Direction
 log = logging.getLogger(__name__)
 
 BLEU_TOKENIZER = "train.bleu_tokenizer"
-
-HeldOutSplit = Literal["valid", "test"]
-HELD_OUT_SPLITS: tuple[HeldOutSplit, ...] = get_args(HeldOutSplit)
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
 """The files and folders of a run that are copied, together with its last checkpoint."""
