@@ -94,7 +94,7 @@ class DataConfig(_Section):
     """With several directions, each is drawn in proportion to (its pairs)^(1/temperature); 1 leaves their shares."""
     corrections: str | None = None
     """With `--init`: corrections to learn, mixed with `data.train`. Of two for one source, the later one counts."""
-    corrections_mix: Annotated[float, Within(limits.WEIGHT)] = 4.0
+    corrections_mix: Annotated[float, Within(limits.WEIGHT)] = 16.0
     """Pairs of `data.train` for each correction in an epoch."""
     valid: str | None = None
     """Validation pairs. By default, some training pairs are held out, chosen by source sentence."""
