@@ -82,6 +82,8 @@ def test_measured_corpora_get_the_measured_defaults() -> None:
     other = [name for name in CHOSEN_IF_UNSET if value_of(ours, name) != value_of(multi30k, name)]
     assert other == ["train.micro_batches", "train.valid_every", "train.save_every", LENGTH_PENALTY]
     assert with_defaults(asked(**{"train.time": "30m"}), workload(29_000)).model.dropout == 0.3
+    few = [with_defaults(asked(**{"train.time": "20m"}), workload(n)).train for n in (1000, 9999, 10_000)]
+    assert [(train.batch_tokens, train.lr) for train in few] == [(1024, 3e-3), (1024, 3e-3), (2048, 4e-3)]
     tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
@@ -382,7 +384,7 @@ def test_training_chooses_logs_and_keeps_defaults(
     wanted = config(**{"train.max_steps": 2})
     logged = next(text for name, text in dry_run(wanted, run, CPU) if name == "settings")  # before any step is timed
     assert logged.startswith(
-        "288 pairs, 2 steps, CPU, about 1.2 epochs: preset tiny, dropout 0.1, batches of 2,048 tokens"
+        "288 pairs, 2 steps, CPU, about 0.58 epochs: preset tiny, dropout 0.1, batches of 1,024 tokens"
     )
     train(wanted, run, CPU)
     assert logged in caplog.messages

@@ -980,6 +980,20 @@ def test_both_directions_need_no_reverse_model(several: Path, monkeypatch: pytes
         assert not sources & {src for src, _ in pairs}
 
 
+def test_text_in_a_common_target_language_is_translated_into_each_source_language(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    languages = {"data.src": ["xx", "yy"], "data.tgt": "en", "data.swap": True}
+    _, _, simulation = run(several_request(mono=["en=mono.en"], **languages), monkeypatch)
+    for direction in (XX, YY):
+        name = f"{direction.tgt}-{direction.src}"
+        words = [*simulation.commands[f"synthetic-1/back.{name}-1"]]
+        assert (value_of(words, "--model"), value_of(words, "--to")) == ("out/reverse-1", direction.tgt)
+        made = rows_in(several / f"out/synthetic-1/pairs.{name}.jsonl", direction.reversed())
+        assert {tgt for _, tgt in made} <= {*(several / "mono.en").read_text().splitlines()}
+        assert made
+
+
 def test_real_pairs_are_weighted_by_the_synthetic_pairs_of_their_direction(
     several: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

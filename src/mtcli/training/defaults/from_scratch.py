@@ -48,6 +48,10 @@ SMALL_BATCH = 2048
 SMALL_BATCH_PEAK: dict[str, Any] = {"lr": 4e-3, "warmup_steps": 400}
 """Learning rate and warm-up of tiny with batches of at most `SMALL_BATCH` tokens (configs/multi30k.toml)."""
 
+SMALLER_BATCH = 1024
+SMALLER_BATCH_PEAK: dict[str, Any] = {"lr": 3e-3, "warmup_steps": 400}
+"""The same for at most `SMALLER_BATCH` tokens: the learning rate times about √½ (docs/results.md)."""
+
 FEW_STEPS = 2500
 """On a CPU, tiny with a budget of time that has fewer steps than this gets batches of `SMALL_BATCH` tokens.
 
@@ -89,7 +93,9 @@ def choose_from_scratch(config: Config, unset: Collection[str], workload: Worklo
     if MAX_STEPS in unset:
         config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload)})
     peak = PRESETS[config.preset]["train"]
-    if config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
+    if config.preset == "tiny" and config.train.batch_tokens <= SMALLER_BATCH:
+        peak = SMALLER_BATCH_PEAK
+    elif config.preset == "tiny" and config.train.batch_tokens <= SMALL_BATCH:
         peak = SMALL_BATCH_PEAK
     choices = {
         "model.dropout": choose_dropout(config, workload),
