@@ -149,7 +149,7 @@ def training_terms(run: Path) -> tuple[TermAnnotator, set[Key]]:
             (ids, lengths), _ = block.pairs.gather(block.rows[block.rows >= len(data.train)])
             for src in np.split(ids, lengths.cumsum())[:-1]:
                 annotated |= annotated_terms(src.tolist(), data.tokenizer)
-    return data.terms, annotated
+    return data.terms[data.directions[0]], annotated
 
 
 def annotated_terms(src: Sequence[int], tokenizer: Tokenizer) -> set[Key]:

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import re
 import shlex
@@ -21,7 +22,7 @@ from helpers.toy import save_toy
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from mtcli.cli import app
+from mtcli.cli import app, main
 from mtcli.cli.commands import NAMES_A_FILE
 from mtcli.errors import ModelError, UsageError
 from mtcli.storage.run_name import point_to
@@ -268,7 +269,13 @@ def test_eval_of_a_model_of_files_and_of_finished_translations_agree(toy_run: Pa
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code(
-    toy_run: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    toy_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
 ) -> None:
     (tmp_path / "two").write_text("a\nb\n")
     (tmp_path / "three").write_text("a\nb\nc\n")
@@ -277,11 +284,16 @@ def test_an_error_is_one_line_with_its_exit_code(
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "pairs.tsv").write_text("a\tb\n" * 9)
     (tmp_path / "invalid.tsv").write_bytes(b"a\tb\nabcd\xff\tb\n")
-    done = mtcli(*(a.format(run=toy_run) for a in arguments), cwd=tmp_path)
-    assert done.returncode == code, done.stderr.decode()
-    assert done.stdout == b""
-    assert said in done.stderr.decode()
-    assert "Traceback" not in done.stderr.decode()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mtcli", *(a.format(run=toy_run) for a in arguments)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    with pytest.raises(SystemExit) as end:
+        main()
+    printed = capsys.readouterr()
+    assert end.value.code == code, printed.err
+    assert printed.out == ""
+    assert said in printed.err
+    assert "Traceback" not in printed.err
     assert (tmp_path / "two").read_text() == "a\nb\n"
 
 

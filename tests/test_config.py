@@ -286,7 +286,7 @@ def test_toml_preserves_a_configuration(
 def test_toml_omits_only_unset_values() -> None:
     text = to_toml(build(None, {"data.train": ["x"], "train.time": "5m", "train.max_steps": 9}))
     found = set(re.findall(r"^(\w+) = ", text, re.MULTILINE))
-    unset = {"valid", "test", "vocab_size", "d_k", "d_v", "bleu_tokenizer"}
+    unset = {"corrections", "valid", "test", "vocab_size", "d_k", "d_v", "bleu_tokenizer"}
     assert found.isdisjoint(unset)
     assert {k.partition(".")[2] for k in KEYS} - found == unset
 

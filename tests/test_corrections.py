@@ -18,11 +18,12 @@ from helpers.harness import limit, mtcli, start, until
 from helpers.servers import OPTIONS, Site, started
 from helpers.toy import PAIRS, save_toy, toy
 
+from mtcli.corpus.corrections import HEADER
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, StorageError
 from mtcli.serve import corrections as module
 from mtcli.serve.app import create_app, load_app
-from mtcli.serve.corrections import HEADER, Corrections, MemorySources, load_memories
+from mtcli.serve.corrections import Corrections, MemorySources, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.translate.memory import Memory

@@ -53,6 +53,8 @@ CLIP_NORM = Range(0, 1e30)
 CHECKPOINTS = Range(1, 10_000)
 """Checkpoints that are kept or averaged."""
 SHARE = Range(0, 1)
+SCORE = Range(0, 100)
+"""BLEU and chrF."""
 PATIENCE = Range(0, 1_000_000_000)
 
 # Decoding.

@@ -120,10 +120,13 @@ def failed(done: Result, code: int, *words: str) -> None:
     is_one_line("".join(line for line in done.err.splitlines(True) if not line.startswith(LOG)), *words)
 
 
+QUICK = ("train.engine", "train.precision", "decode.max_extra")
+"""Settings without which the end of a training takes longer than its step."""
+
+
 def train(spec: str, out: Path, *more: str, **options: Any) -> Result:
-    settings = [
-        word for name, value in SETTINGS.items() if name.startswith("model.") for word in ("--set", f"{name}={value}")
-    ]
+    small = {name: SETTINGS[name] for name in SETTINGS if name.startswith("model.") or name in QUICK}
+    settings = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
     return run(
         "train",
         "--train",

@@ -118,6 +118,7 @@ def kill_at_points(
         waiting.extend(chain[injected:])  # points that this run did not reach again
 
 
+@pytest.mark.slow
 def test_01_kill9_random_step(
     case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count, duration: float
 ) -> None:
@@ -217,7 +218,8 @@ def test_06_kill9_in_tokenizer_or_cache(
 
 @pytest.mark.slow
 def test_07_kill9_ten_times(case: Case, job: Job, tmp_path: Path) -> None:
-    kills = [kill_when(job, tmp_path / "run", points.strike_in, points.BACKWARD, 10)] * 10
+    early = kill_when(job, tmp_path / "run", points.strike_in, points.BACKWARD, 2)
+    kills = [early] + 9 * [kill_when(job, tmp_path / "run", points.strike_in, points.BACKWARD, 10)]
     assert survive(case, job, tmp_path / "run", kills) == 10
 
 

@@ -79,7 +79,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
     """Return, for each part of the work, a rank that does it or waits for it, and a function that strikes it there."""
     inside = partial(points.strike_in)
     return {
-        "training": (rng.randint(0, 1), partial(inside, points.BACKWARD, rng.randint(3, 100), number)),
+        "training": (rng.randint(0, 1), partial(inside, points.BACKWARD, rng.randint(3, 70), number)),
         "validating": (
             0,
             partial(inside, "mtcli.translate.translator:Translator.translate", rng.randint(1, 3), number),

@@ -18,8 +18,8 @@ from mtcli.runtime import signals
 
 Count = Callable[[int, int], int]
 
-BATCHES = 100
-"""Batches of a run in total."""
+BATCHES = 70
+"""The last batch in which a signal is sent. A run has 80."""
 
 
 def stopped(result: Result, out: Path, number: int) -> int:
@@ -142,6 +142,7 @@ def test_13_sigstop_cont(case: Case, job: Job, tmp_path: Path, rng: random.Rando
             job.is_done(out)
 
 
+@pytest.mark.slow
 def test_78_sighup(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
     for i in range(count(6, 1)):
         stop_in_a_step(case, job, tmp_path / str(i), rng.randint(1, BATCHES), signal.SIGHUP)

@@ -46,11 +46,12 @@ def test_61_pipe_head(case: Case, job: Job, tmp_path: Path) -> None:
             assert done.err == "" or command is dry_run  # which logs the preparation of the data
 
 
-def test_61_pipe_head_of_a_shell(case: Case, job: Job, tmp_path: Path) -> None:
+def test_61_pipe_head_of_a_shell(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
     write_scored(tmp_path)
     (tmp_path / "short").write_text("red tree.\n")
     translate = f"translate --model {shlex.quote(str(job.clean))} {' '.join(MODEL)} -i short -o /dev/stdout"
-    for command in ("eval --hyp-file few --ref-file ref", translate, "--help"):
+    commands = ("--help", translate, "eval --hyp-file few --ref-file ref")
+    for command in commands[: count(3, 2)]:
         with case.fault():
             done = shell(f"{command} 2>err | true; echo ${{PIPESTATUS[0]}}", tmp_path)
             assert (done.stdout, (tmp_path / "err").read_text()) == ("141\n", "")
@@ -197,7 +198,7 @@ def test_76_stdout_closed(case: Case, job: Job, tmp_path: Path) -> None:
         done = run("translate", "--model", job.clean, *MODEL, "red tree.", "-o", out, within=closed)
         assert (done.code, len(out.read_text().splitlines())) == (0, 1), done.err
     with case.fault():
-        assert run(*job.command(tmp_path / "trained"), within=closed).code == 0
+        assert run(*job.command(tmp_path / "trained", "--max-steps", "4"), within=closed).code == 0
 
 
 def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_77_stderr_gone(case: Case, job: Job, tmp_path: Path) -> None:
         ["translate", "--model", job.clean, *MODEL, "-i", long],
         ["translate", "--model", tmp_path / "none", "red tree."],
         ["translate", "--no-such-option"],
-        [*job.command(tmp_path / "run", "--overwrite", train__max_steps=4)],
+        [*job.command(tmp_path / "run", "--overwrite", "--max-steps", "4")],
     ]
     faults: list[dict[str, Any]] = [
         {"stderr": Path("/dev/full")},

@@ -44,9 +44,9 @@ SETTINGS = {
     "train.average": 3,
     "train.patience": 2,
     "train.precision": "fp32",
-    "train.seed": 29,
+    "train.seed": 10,
     "train.engine": "false",
-    "tokenizer.vocab_size": 320,
+    "tokenizer.vocab_size": 340,
     "decode.max_extra": 2,
 }
 """A small model, with dropout, gradient accumulation, averaging and early stopping, and without an engine."""
@@ -200,7 +200,7 @@ class Job:
         files = [
             word for name in ("train", "valid", "test") for word in (f"--{name}", str(self.folder / f"{name}.tsv"))
         ]
-        return ["train", *files, "--src", "en", "--tgt", "xx", "--max-steps", "60", *sets, "--out", str(out), *more]
+        return ["train", *files, "--src", "en", "--tgt", "xx", "--max-steps", "40", *sets, "--out", str(out), *more]
 
     def is_done(self, out: Path, resumed_at: int | None = None) -> None:
         """Run the same command again, and assert that the result is that of the clean run.

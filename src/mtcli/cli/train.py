@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtcli.cli import completion, panels
-from mtcli.cli.option_kinds import flag, output_folder
+from mtcli.cli.option_kinds import flag, output_folder, pairs_option
 from mtcli.cli.options import (
     LATEST,
     BleuTokenizerOption,
@@ -40,6 +40,7 @@ EXAMPLES = (
     "mtcli train data/train --src en --tgt de --out runs/ende",
     "mtcli train --train es-gn.tsv --train es-nah.tsv --src es --tgt gn --tgt nah",
     "mtcli train --init runs/ende --train news.tsv --out runs/news --time 10m",
+    "mtcli train --init runs/ende --corrections corrections.tsv",
     "mtcli train --list-settings",
 )
 
@@ -56,6 +57,14 @@ def train(
     train: Annotated[
         list[str] | None,
         train_option(show_default="the built-in demo"),
+    ] = None,
+    corrections: Annotated[
+        str | None,
+        pairs_option(
+            "--corrections",
+            help="Corrected translations for the model of --init to learn, mixed with its training pairs.",
+            show_default="none",
+        ),
     ] = None,
     valid: ValidOption = None,
     test: TestOption = None,
@@ -131,6 +140,7 @@ def train(
         corpora.insert(0, what)
     options = {
         "data.train": corpora or None,
+        "data.corrections": corrections,
         "data.valid": valid,
         "data.test": test,
         "data.src": src,

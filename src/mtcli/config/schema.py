@@ -72,6 +72,8 @@ class DirectedCorpus:
     """The languages of its sides, as it is read."""
     is_reversed: bool = False
     """Its pairs are trained in the other direction than it is read."""
+    corrects: bool = False
+    """Its pairs are those of `data.corrections`."""
 
     @property
     def direction(self) -> Direction:
@@ -90,6 +92,10 @@ class DataConfig(_Section):
     """Train each pair of languages in both directions."""
     temperature: Annotated[float, Within(limits.SAMPLING_TEMPERATURE)] = 2.0
     """With several directions, each is drawn in proportion to (its pairs)^(1/temperature); 1 leaves their shares."""
+    corrections: str | None = None
+    """With `--init`: corrections to learn, mixed with `data.train`. Of two for one source, the later one counts."""
+    corrections_mix: Annotated[float, Within(limits.WEIGHT)] = 16.0
+    """Pairs of `data.train` for each correction in an epoch."""
     valid: str | None = None
     """Validation pairs. By default, some training pairs are held out, chosen by source sentence."""
     test: str | None = None
@@ -150,13 +156,17 @@ class DataConfig(_Section):
 
     @property
     def directed(self) -> tuple[DirectedCorpus, ...]:
-        """The training corpora in the order in which they are read: each as it is, and reversed if asked."""
+        """The training corpora in the order in which they are read: each as it is, and reversed if asked; then the
+        corrections."""
         orders = (False, True) if self.both_directions else (False,)
-        return tuple(
+        corpora = tuple(
             DirectedCorpus(corpus.train, Direction(corpus.src or self.src, corpus.tgt or self.tgt), is_reversed)
             for corpus in self.table
             for is_reversed in orders
         )
+        if self.corrections is None:
+            return corpora
+        return (*corpora, DirectedCorpus(self.corrections, Direction(self.src, self.tgt), corrects=True))
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -273,6 +283,8 @@ class TrainConfig(_Section):
     """Number of last checkpoints to average at the end (§6.1), if that scores better; 1 disables averaging."""
     patience: Annotated[int, Within(limits.PATIENCE)] = 10
     """Number of validations without a better score before the cool-down starts early; 0 disables early stopping."""
+    corrections_limit: Annotated[float, Within(limits.SCORE)] = 0.5
+    """With `data.corrections`: points of BLEU that validation may lose; of chrF for languages without spaces."""
     bleu_tokenizer: str | None = None
     """Tokenizer that sacrebleu uses for BLEU, in training and in `eval`. By default, it follows the target language."""
     tensorboard: bool = False

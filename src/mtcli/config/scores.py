@@ -34,14 +34,16 @@ _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF"}
 
 SelectionMetric = Annotated[
-    Literal["combined", "bleu", "chrf", "loss"],
+    Literal["combined", "bleu", "chrf", "loss", "corrections"],
     BeforeValidator(lambda name: "combined" if name == "majority" else name),  # as version 0.2.0 wrote it
 ]
-"""What compares validations: one figure, or `combined_score` of the three."""
+"""What compares validations: one figure, `combined_score` of the three, or with `data.corrections` first how many of
+them the model gives."""
 
 SELECTION_NAMES = METRIC_NAMES | {
     "loss": "validation loss",
     "combined": "BLEU, chrF and validation loss together",
+    "corrections": "corrections given",
 }
 
 BLEU_WEIGHT = 0.25

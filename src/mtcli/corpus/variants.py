@@ -6,6 +6,7 @@ source. So the model learns them in its weights, and an export needs no code for
 seed, the epoch and the rows, so a resumed run draws the same.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile
@@ -20,6 +21,7 @@ from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.text.typed_forms import FORMS, joined
+from mtcli.text.words import word_texts
 from mtcli.text.writing_systems import unspaced
 
 JOINED = "joined"
@@ -111,8 +113,8 @@ class Variants:
         if annotators is not None:
             shares = {**shares, TERMS: TERMS_SHARE}
             self._inventor = TermInventor(tokenizer)
-        self._words: TermAnnotator | None = None
-        """Finds words that translate each other, with `SINGLE_WORD`; learned with the first draw."""
+        self._words: _Words | None = None
+        """The words of the pairs, with `SINGLE_WORD`; learned with the first draw."""
         self._forms = list(shares)
         self._bounds = np.cumsum(list(shares.values()))
         tags = [*tokenizer.tags.values()]
@@ -148,11 +150,10 @@ class Variants:
                 tgt.append(theirs)
         return DrawnVariants(np.array(origins, dtype=rows.dtype), _as_rows(src), _as_rows(tgt))
 
-    def _learn_words(self, pairs: EncodedPairs) -> TermAnnotator:
+    def _learn_words(self, pairs: EncodedPairs) -> "_Words":
         """Learn which words of the pairs translate each other."""
         step = -(-len(pairs) // WORD_PAIRS) or 1
-        texts = self._texts(pairs, range(0, len(pairs), step))
-        return TermAnnotator.learn((pair for _, pair in texts.values()), max_share=1.0, min_dice=WORD_DICE)
+        return _Words([pair for _, pair in self._texts(pairs, range(0, len(pairs), step)).values()])
 
     def _varied(
         self, pairs: EncodedPairs, rows: Ints, chosen: Ints, forms: Ints, random: Random
@@ -219,8 +220,7 @@ class Variants:
         if form == JOINED:
             pair = joined(pairs) if len(pairs) > 1 else None
         elif form == SINGLE_WORD:
-            words = self._words.words_alone(pairs[0]) if self._words is not None else []
-            pair = random.choice(words) if words else None
+            pair = self._words.drawn_from(pairs[0], random) if self._words is not None else None
         else:
             pair = FORMS[form](pairs[0], languages, random)
             if pair is None and form == "symbol in the middle":
@@ -249,6 +249,27 @@ class Variants:
         texts = zip(self.tokenizer.decode_src(src), self.tokenizer.decode(tgt), strict=True)
         found = zip(usable, tags, texts, strict=True)
         return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
+
+
+class _Words:
+    """The words of pairs that translate each other.
+
+    A word is drawn in proportion to the square root of its frequency. In proportion to the frequency, most draws would
+    be of a few words, such as `a` and `man`, whose translation has one token, and the model would end rarer words after
+    their first token.
+    """
+
+    def __init__(self, pairs: Sequence[Pair]):
+        self._annotator = TermAnnotator.learn(pairs, max_share=1.0, min_dice=WORD_DICE)
+        self._times = Counter(word for src, _ in pairs for word in word_texts(src.lower()))
+
+    def drawn_from(self, pair: Pair, random: Random) -> Pair | None:
+        """Return a word of a pair with its translation; None if there is none."""
+        words = self._annotator.words_alone(pair)
+        if not words:
+            return None
+        weights = [max(1, self._times[src.lower()]) ** -0.5 for src, _ in words]
+        return random.choices(words, weights)[0]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from mtcli.report.robustness import FormScore, recorded
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.events import Metrics, best_of
+from mtcli.storage.state import mean_in_words
 from mtcli.translate.confidence import Confidence, read_confidence
 
 Event = dict[str, Any]
@@ -68,6 +69,8 @@ class RunRecord:
     """The validation of the run's model."""
     test: Event | None
     """The test scores of the run's model; None until the run has ended."""
+    start_test: Event | None
+    """With corrections, the test scores of the model that training started from."""
     robust: list[FormScore]
     """Its scores on text as people type it, if they were measured."""
     confidence: Confidence | None
@@ -108,8 +111,13 @@ class RunRecord:
         return "Fine-tuning made the model no better, so this is the model that it started from (step 0)."
 
     @property
+    def corrections(self) -> Event | None:
+        """How many corrections the run's model gives, if it learns corrections; see `CorrectionFigures`."""
+        return self.best.get("corrections") if self.best else None
+
+    @property
     def selection_metric(self) -> str:
-        """What selects the run's model: `combined`, `bleu`, `chrf` or `loss`."""
+        """What selects the run's model: `combined`, `bleu`, `chrf`, `loss` or `corrections`."""
         return str(self.valid[-1]["metric"]) if self.valid else "bleu"
 
 
@@ -119,7 +127,7 @@ class ScoreRow:
 
     metric: str
     split: str
-    """`test` or `validation`."""
+    """`test` or `validation`, in words."""
     value: str
     margin: str
     """Half of the 95% interval, with its sign; empty if it was not computed, or computed on too few pairs."""
@@ -162,6 +170,7 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
         valid=_all(events, "valid"),
         best=best_of(events),
         test=test,
+        start_test=_last(events, "start_test") if test else None,
         robust=recorded(folder),
         confidence=read_confidence(folder),
         end=end,
@@ -211,22 +220,36 @@ def _step_and_time(event: Event) -> str:
 
 def score_rows(record: RunRecord) -> list[ScoreRow]:
     """Return all scores of the run's model, the most important one first."""
-    return [*_test_rows(record), *_validation_rows(record)]
+    rows = _test_rows(record, record.test, "test")
+    if record.corrections is None:
+        return [*rows, *_validation_rows(record)]
+    before = _test_rows(record, record.start_test, "test before training")
+    return [*rows, _corrections_row(record), *before, *_validation_rows(record)]
 
 
-def _test_rows(record: RunRecord) -> list[ScoreRow]:
-    if record.test is None:
+def _corrections_row(record: RunRecord) -> ScoreRow:
+    """Return how many corrections the run's model gives, and how many the model that it started from gave."""
+    assert record.corrections is not None
+    before = record.valid[0].get("corrections") or {"given": 0}
+    measured = f"of {record.corrections['of']:,}; {before['given']:,} before training; the exact text, beam "
+    measured += str(record.config.decode.beam_size)
+    return ScoreRow("corrections given", "training", f"{record.corrections['given']:,}", "", measured)
+
+
+def _test_rows(record: RunRecord, test: Event | None, split: str) -> list[ScoreRow]:
+    """Return the scores of a model on the test pairs; none if it was not scored."""
+    if test is None:
         return []
-    pairs = record.test["pairs"]
+    pairs = test["pairs"]
     is_few = pairs < FEW_TEST_PAIRS
-    measured = f"{mean_of_directions(record.test)}{counted(pairs, 'test pair')}, beam {record.test['beam_size']}"
+    measured = f"{mean_of_directions(test)}{counted(pairs, 'test pair')}, beam {test['beam_size']}"
     if is_few:
         measured = f"{measured}; too few pairs for the score to mean anything"
     rows = []
-    for score in record.test["scores"]:
+    for score in test["scores"]:
         interval = score["confidence"]
         margin = f"± {interval[1]:.1f}" if interval and not is_few else ""
-        rows.append(ScoreRow(score["name"], "test", f"{score['score']:.1f}", margin, measured, score["signature"]))
+        rows.append(ScoreRow(score["name"], split, f"{score['score']:.1f}", margin, measured, score["signature"]))
     return _selecting_first(record, rows)
 
 
@@ -234,7 +257,7 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
     best = record.best
     if best is None:
         return []
-    model = f"mean of {len(best['steps'])} checkpoints" if "steps" in best else f"step {best['step']:,}"
+    model = mean_in_words(best["steps"]).removeprefix("the ") if "steps" in best else f"step {best['step']:,}"
     rows = []
     for key, name in METRIC_NAMES.items():
         measured = f"{mean_of_directions(best)}validation pairs, greedy, {model}"

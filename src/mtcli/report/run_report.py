@@ -285,6 +285,7 @@ def _scores(record: RunRecord) -> str:
     cells = "".join(_score_cells(row) for row in others)
     parts.append(f'<table class="scores">{cells}</table>')
     parts.append(_directions(record))
+    parts.append(_not_given(record))
     return "".join(parts)
 
 
@@ -300,6 +301,22 @@ def _directions(record: RunRecord) -> str:
         for row in rows
     )
     return f'<div class="scroll"><table class="num"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _not_given(record: RunRecord) -> str:
+    """Return a list of corrections that the run's model does not give, or nothing if there are none."""
+    others = record.corrections["others"] if record.corrections else []
+    if not others:
+        return ""
+    items = "".join(
+        f'<h3 dir="auto">{escape(other["src"])}</h3><dl><dt>translation</dt>'
+        f'<dd dir="auto">{_translation(other["hyp"], other["ref"])}</dd>'
+        f'<dt class="ref">correction</dt><dd class="ref" dir="auto">{escape(other["ref"])}</dd></dl>'
+        for other in others
+    )
+    missing = record.corrections["of"] - record.corrections["given"] if record.corrections else 0
+    shown = f", of which {len(others)} are shown" if len(others) < missing else ""
+    return f"<details><summary>Corrections that the model does not give: {missing:,}{shown}</summary>{items}</details>"
 
 
 def _headline(row: ScoreRow) -> str:

@@ -13,15 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 
+from mtcli.corpus.corrections import HEADER
 from mtcli.errors import DataError, StorageError
 from mtcli.runtime.files import check_regular, storage_errors, write_file
 from mtcli.runtime.wording import counted
 from mtcli.translate.memory import NEAR, Entry, Memory, add_file, names_languages
 
 log = logging.getLogger(__name__)
-
-HEADER = ("source", "translation", "date", "note")
-"""The columns of a file of corrections. Training and `data check` read the first two."""
 
 MAX_FILE_BYTES = 2**26
 """Bytes of a file of corrections. Above it, further corrections are refused."""

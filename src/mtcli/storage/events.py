@@ -44,6 +44,14 @@ class _Train(_Timed):
     tokens: Count
 
 
+class _Corrections(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    given: Count
+    of: Count
+    forgets: bool
+
+
 class _Valid(_Event):
     loss: float
     bleu: float
@@ -51,6 +59,7 @@ class _Valid(_Event):
     metric: SelectionMetric
     pairs: Count
     of: Count
+    corrections: _Corrections | None = None
 
 
 class _Data(_Event):
@@ -109,7 +118,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
         kind = _KINDS.get(found["event"], _Event)
-        return kind.model_validate(found).model_dump()
+        return kind.model_validate(found).model_dump(exclude_unset=True)
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
         return None
 

@@ -33,12 +33,14 @@ _LANGUAGES = re.compile(r"(?:^|(?<=[-_.]))([A-Za-z]{2,3})[-_]([A-Za-z]{2,3})(?=$
 
 
 def run_name(data: DataConfig, config: Path | None) -> str:
-    """Return `NAME-SRC-TGT`, where NAME is that of the configuration file or the first corpus; `demo` without data.
+    """Return `NAME-SRC-TGT`, where NAME is that of the configuration file, of the corrections or of the first corpus.
+
+    Without data, it is `demo`.
 
     `pairs.tsv` gives `pairs`. A generic name (`train`, `data`, `en-de`) is preceded by that of its folder:
     `data/multi30k/train` gives `multi30k-train`.
     """
-    if data.is_demo:
+    if data.is_demo and data.corrections is None:
         return "demo"
     path = config.with_suffix("") if config else Path(_first_corpus(data))
     parts = [part for part in path.parts if part not in (path.anchor, "..")]
@@ -58,7 +60,7 @@ def run_name(data: DataConfig, config: Path | None) -> str:
 
 def _first_corpus(data: DataConfig) -> str:
     """Return the path of the first corpus: of two files the first, of a Hub data set its name."""
-    path = parse_source(data.specs[0]).path
+    path = parse_source(data.corrections or data.specs[0]).path
     return path.partition(",")[0].partition(":")[0]
 
 

@@ -1,6 +1,7 @@
 """The state of a training run, apart from its tensors: the content of `state.json` in a checkpoint."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,7 +48,8 @@ class State:
     before the first validation."""
     best: tuple[Amount, ...] | None = None
     """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if all three select,
-    (−loss, −loss) if the loss does, otherwise (score, −loss)."""
+    (BLEU, chrF, −loss, corrections given, −1 if too much was forgotten or 0) if corrections do, (−loss, −loss) if the
+    loss does, otherwise (score, −loss)."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 before the first one."""
     start: tuple[Amount, ...] | None = None
@@ -139,7 +141,8 @@ class State:
         Figures on different pairs are not comparable. The newer model then counts as better.
 
         Args:
-            validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs).
+            validation: `bleu`, `chrf`, `loss`, `pairs` (scored) and `of` (all pairs); with corrections, `corrections`
+                has `given` and `forgets`.
         """
         if self.best_pairs in (0, validation["pairs"]):
             return self.record_if_better(validation)
@@ -206,11 +209,28 @@ class State:
         vars(self).update(known)
 
 
+def mean_in_words(steps: Sequence[int]) -> str:
+    """Return what a model is the mean of.
+
+    Args:
+        steps: The steps of the checkpoints. Step 0, which may come several times, is the model that fine-tuning started
+            from.
+    """
+    later = [step for step in steps if step > 0]
+    text = f"the mean of {len(later)} checkpoints"
+    share = 1 - len(later) / len(steps)
+    return f"{text} and, with a share of {share:.0%}, the model before" if share else text
+
+
 def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> tuple[float, ...]:
     """Return the figures of a validation that a metric needs, see `State.best`."""
     loss = float(validation["loss"])
     if metric == "combined":
         return float(validation["bleu"]), float(validation["chrf"]), -loss
+    if metric == "corrections":
+        given = validation["corrections"]
+        quality = float(validation["bleu"]), float(validation["chrf"]), -loss
+        return *quality, float(given["given"]), -float(given["forgets"])
     score = -loss if metric == "loss" else float(validation[metric])
     return score, -loss
 
@@ -227,6 +247,9 @@ def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float
     if metric == "combined":
         bleu, chrf, negative_loss = figures
         return (combined_score(bleu, chrf, -negative_loss),)
+    if metric == "corrections":
+        bleu, chrf, negative_loss, given, not_forgotten = figures
+        return not_forgotten, given, combined_score(bleu, chrf, -negative_loss)
     return figures
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
+from unicodedata import normalize
 
 from mtcli.errors import DataError
 
@@ -42,6 +43,11 @@ _COMPRESSED = (
     (b"7z\xbc\xaf\x27\x1c", ".7z", "7z x"),
 )
 """First bytes of other compressed files, their suffixes, and the commands that decompress them."""
+
+
+def normalized(text: str) -> str:
+    """Return a text in NFC, with one space for each run of white space and none at its ends."""
+    return " ".join(normalize("NFC", text).split())
 
 
 @dataclass

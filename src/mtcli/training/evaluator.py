@@ -2,20 +2,28 @@
 
 import logging
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
+from mtcli.storage.state import mean_in_words
 from mtcli.text.language_identifier import LanguageIdentifier, learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
+from mtcli.training.corrections import (
+    EVERY_ONE_GIVEN,
+    compared_with_start,
+    count_given,
+    why_ended,
+    with_start,
+)
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.time.budget import NOTHING_IMPROVED
+from mtcli.training.time.budget import BUDGET_USED, NOTHING_IMPROVED
 from mtcli.training.time.timed_parts import Deadline
 from mtcli.training.validation import TestScores, Validation, in_turn
 from mtcli.translate.backends.pytorch import PyTorchBackend
@@ -79,9 +87,12 @@ class Evaluator:
             state.validations_since_best += 1
         self._record("valid", result)
         log_validation(state, result)
+        validations = counted(state.validations_since_best, "validation")
+        reason = f"no better model by {state.metric_name} in {validations}"
+        if result.corrections is not None and result.corrections.given == result.corrections.of:
+            reason = EVERY_ONE_GIVEN
+            state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
         if budget.cool_down_early(state):
-            validations = counted(state.validations_since_best, "validation")
-            reason = f"no better model by {state.metric_name} in {validations}"
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
     def validate_start(self) -> None:
@@ -98,7 +109,8 @@ class Evaluator:
     def average(self) -> None:
         """Make the mean of the last checkpoints the run's model, if it is better than the best checkpoint (§6.1).
 
-        Both are scored on the same validation pairs, even if these are few.
+        Both are scored on the same validation pairs, even if these are few. If the mean has learned corrections and
+        forgotten too much, further means include the model that training started from, see `with_start`.
         """
         session = self.session
         state = session.state
@@ -111,14 +123,17 @@ class Evaluator:
         if seconds is not None and num_pairs * state.pair_seconds > seconds:
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
-        with weights_of(self.learner.model, self.checkpoints.paths(steps)):
-            result = self._measure(num_pairs, seconds)
-        is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
-        if is_better:
-            state.averaged = steps
-        self._record("average", result, steps=steps, kept=is_better)
-        verdict = "kept" if is_better else f"no better by {state.metric_name}"
-        log.info("the mean of %d checkpoints: %s: %s", len(steps), result, verdict)
+        for averaged in with_start(steps) if session.data.corrections else [steps]:
+            with weights_of(self.learner.model, self.checkpoints.paths(averaged)):
+                result = self._measure(num_pairs, seconds)
+            is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
+            if is_better:
+                state.averaged = averaged
+            self._record("average", result, steps=averaged, kept=is_better)
+            verdict = "kept" if is_better else f"no better by {state.metric_name}"
+            log.info("%s: %s: %s", mean_in_words(averaged), result, verdict)
+            if result.corrections is None or not result.corrections.forgets:
+                break
 
     def compare_with_start(self) -> None:
         """Make the model that fine-tuning started from the run's model again, if the best one is not better.
@@ -164,17 +179,32 @@ class Evaluator:
         ]
 
     def score_test(self) -> None:
-        """Score the run's model on the test pairs, with the same search as `mtcli eval`."""
+        """Score the run's model on the test pairs, with the same search as `mtcli eval`.
+
+        A run that learns corrections also scores the model that it started from, to show what was forgotten.
+        """
+        if self.session.data.corrections:
+            self._score_test("start_test", [0])
+        self._score_test("test", self.session.state.best_steps)
+
+    def _score_test(self, event: str, steps: list[int]) -> None:
+        """Score the mean of some checkpoints on the test pairs, and record the scores.
+
+        Args:
+            event: The name of the event.
+            steps: The steps of the checkpoints.
+        """
         session = self.session
         state = session.state
-        paths = self.checkpoints.paths(state.best_steps)
-        is_current = state.best_steps == [state.step]
+        paths = self.checkpoints.paths(steps)
+        is_current = steps == [state.step]
         if not is_current and any(checkpoint.verify(path) for path in paths):
             problem = "one of its checkpoints is damaged or was deleted"
-            log.warning("the best model is not scored: %s; `mtcli eval` scores it", problem)
+            scored = "best model" if event == "test" else "model that training started from"
+            log.warning("the %s is not scored: %s; `mtcli eval` scores it", scored, problem)
             return
         session.count_time()
-        num_pairs = session.budget.test_pairs(state)
+        num_pairs = len(session.data.test) if session.data.corrections else session.budget.test_pairs(state)
         seconds = session.budget.may_take("test", state)
         if seconds is not None and not session.budget.final_work.test_fits(state, seconds):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
@@ -190,8 +220,11 @@ class Evaluator:
                 self._identifier,
             )
         session.count_time()
-        session.record("test", steps=state.best_steps, **_recorded(scores), seconds=round(state.seconds, 3))
-        log_scores(scores, demo=session.config.data.is_demo)
+        session.record(event, steps=steps, **_recorded(scores), seconds=round(state.seconds, 3))
+        if event == "test":
+            log_scores(scores, demo=session.config.data.is_demo)
+        else:
+            log.info("before training: %s", scores)
 
     def conclude(self, reason: str) -> None:
         """Validate, average and score for the last time, and record the end of training.
@@ -218,6 +251,8 @@ class Evaluator:
         self.compare_with_start()
         if session.data.test:
             self.score_test()
+        if session.data.corrections and reason != BUDGET_USED:
+            reason = why_ended(state, len(session.data.corrections))
         state.finished = reason
         state.budget = session.budget.limits
         session.record(
@@ -259,6 +294,10 @@ class Evaluator:
             if state.step == 0:
                 raise
             raise diverged(state.step, "it left weights with which scores are not finite") from None
+        if session.data.corrections:
+            given = count_given(self.backend_in_eval_mode(), session.data.corrections, session.config)
+            scores = {"bleu": result.bleu, "chrf": result.chrf}
+            result = replace(result, corrections=compared_with_start(given, scores, state, session.config))
         session.count_time()
         if session.config.train.time:
             state.validated_at = state.seconds
@@ -288,8 +327,9 @@ class Evaluator:
 
 
 def _recorded(result: Validation | TestScores) -> dict[str, Any]:
-    """Return the figures of an event. Only a run with several directions has those of each."""
+    """Return the figures of an event. Only a run with several directions, or with corrections, has those of each."""
     values = asdict(result)
-    if not values["directions"]:
-        del values["directions"]
+    for name in ("directions", "corrections"):
+        if not values.get(name):
+            values.pop(name, None)
     return values

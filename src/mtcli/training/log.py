@@ -11,7 +11,8 @@ from mtcli.corpus.quality.survey import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
-from mtcli.storage.state import State
+from mtcli.storage.state import State, mean_in_words
+from mtcli.training.corrections import describe_gain
 from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ def log_validation(state: State, result: Validation) -> None:
     best = ""
     if state.best_step == state.step:
         best = ", now the best model"
-        if state.selection_metric != "combined":
+        if state.selection_metric not in ("combined", "corrections"):
             best += f" by {state.metric_name}"
     if state.step:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
@@ -81,6 +82,10 @@ def log_selection(valid: int, state: State) -> None:
     elif valid < FEW_VALIDATION_PAIRS:
         pairs = counted(valid, "validation pair")
         verb = "is" if valid == 1 else "are"
+        if state.metric == "corrections":
+            problem = "too few to measure what the model forgets"
+            log.warning("%s %s %s; name %d or more pairs with --valid", pairs, verb, problem, FEW_VALIDATION_PAIRS)
+            return
         log.warning(
             "%s %s too few to choose the best model by BLEU or chrF: the %s chooses it; "
             "name %d or more pairs with --valid",
@@ -137,7 +142,7 @@ def log_next(run: Path, *, test: bool, targets: Sequence[str] = ()) -> None:
         log.info("score:     %s", command("eval", run))
 
 
-def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ()) -> None:
+def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = (), corrections: int = 0) -> None:
     """Log that training has finished, which model is the best one, and where it is.
 
     Args:
@@ -145,14 +150,17 @@ def log_end(run: Path, state: State, *, test: bool, targets: Sequence[str] = ())
         state: The state at the end.
         test: The run has test pairs.
         targets: The target languages of the model.
+        corrections: Number of corrections that were to be learned.
     """
     end = f"at step {state.step:,} after {clock(state.seconds)} ({state.finished})"
-    best = f"the mean of {len(state.averaged)} checkpoints" if state.averaged else f"of step {state.best_step:,}"
+    best = mean_in_words(state.averaged) if state.averaged else f"of step {state.best_step:,}"
     if state.start_is_best:
         best = "the one that training started from"
         log.warning("fine-tuning made the model no better: the weights it started from stay the run's model")
     elif gain := _describe_gain(state):
         log.info("fine-tuning: %s", gain)
+    if corrections:
+        log.info("%s", describe_gain(state, corrections))
     criterion = f"the best model by {state.metric_name}" if state.best else "the last model"
     log.info("finished %s; %s, %s, is in %s", end, criterion, best, run)
     log_next(run, test=test, targets=targets)

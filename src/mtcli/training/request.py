@@ -11,18 +11,21 @@ from typing import Any
 from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
 from mtcli.config.schema import MAX_STEPS, Config, Corpus, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
+from mtcli.corpus.corrections import is_corrections_file
 from mtcli.corpus.readers.language_guess import guess_each, guess_languages
-from mtcli.corpus.readers.sources import parse_source
+from mtcli.corpus.readers.sources import is_run, parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.runtime import torchrun
 from mtcli.runtime.outputs import check_folder
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_file import ModelInfo, checksum, load_model, parameters
+from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import is_plausible, same
@@ -106,14 +109,20 @@ def resolve(
     given = given_values(file, as_table(options), sets)
     initial = InitialModel.load(init) if init else None
     from_model: Values = {}
+    corrects = given.get("data", {}).get("corrections") is not None
     if initial is not None:
         _check_direction_is_given(initial, given)
         from_model = initial.values()
+        if corrects:
+            from_model |= _values_for_corrections(initial, given)
     checked = complete(given, initial=from_model, where=where)
     data = _with_languages(checked.data)
     config = checked.model_copy(update={"data": data})
     if initial is not None:
         from_model |= _tokenizer_of_child(initial, config)
+        if corrects and initial.parent.has_child(config):
+            raise UsageError("--corrections: for a model of the same languages and tokenizer; omit --src and --tgt")
+        _note_corrections(data)
     _warn_of_codes(data)
     run = out or RUNS / run_name(data, file)
     if run != Path(os.fsencode(run).decode(errors="replace")):
@@ -131,6 +140,8 @@ def resolve(
             # A fine-tuning that is resumed needs no --init, and has its own languages.
             from_model = _values_of_fine_tuning(existing_config)
             data = _with_languages(checked.data, existing_config.data)
+    if corrects and init is None and (existing_config is None or not starts_from_model(run)):
+        raise UsageError("--corrections: a model learns them by fine-tuning; name the model with --init")
     values = merged(of_run, {**given, "data": data.model_dump(exclude_unset=True)})
     return TrainingRequest(complete(values, initial=from_model, where=where), run, initial, overwrite)
 
@@ -144,8 +155,7 @@ def directed_data(options: Mapping[str, Any]) -> DataConfig:
     Raises:
         UsageError, DataError: See `resolve`.
     """
-    given = given_values(None, as_table(options), ())
-    return complete(_with_languages(given, complete(given))).data
+    return _with_languages(complete(given_values(None, as_table(options), ())).data)
 
 
 def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
@@ -169,7 +179,52 @@ def _values_of_fine_tuning(existing_config: Config) -> Values:
     config = existing_config
     decode = config.decode if config.tokenizer.type == "sentencepiece" else None
     values = _values_from_model(config.data.src, config.data.tgt, config.model, decode)
-    return {**values, "tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
+    values |= {"tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
+    if config.data.corrections is not None:
+        values |= {f"data.{name}": getattr(config.data, name) for name in (*OWN_PAIRS, *OWN_SETTINGS)}
+    return values
+
+
+OWN_PAIRS = ("train", "valid", "test")
+"""Settings of `data` that name the pairs of the run of a model that learns corrections."""
+
+OWN_SETTINGS = ("max_length", "placeholders", "terms", "variants")
+"""Settings of `data` that such a model keeps, because its pairs were prepared with them."""
+
+
+def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
+    """Return the values that a run which learns corrections takes from the run of its model, by dotted name.
+
+    These are its training pairs, which are mixed with the corrections, and its validation and test pairs, which show
+    what the model forgets.
+
+    Args:
+        initial: The model.
+        given: The given values.
+
+    Raises:
+        UsageError: The model has several directions, or it has no training pairs and none are given, or a time is
+            given.
+        ModelError: The configuration of its run is damaged.
+    """
+    if initial.info.directions:
+        raise UsageError("--corrections: for a model of one direction; fine-tune this one with --train and other pairs")
+    if "time" in given.get("train", {}):
+        raise UsageError("--corrections: training ends by itself; limit it with --max-steps, not with --time")
+    folder = run_of(Path(os.path.realpath(initial.path)))
+    if not is_run(folder):
+        if "train" in given.get("data", {}):
+            return {}
+        raise UsageError(
+            f"--corrections: {initial.path} has no training pairs to mix them with, as imported and averaged models; "
+            "name pairs like those it was trained on with --train, or texts and their translations by this model, "
+            "which `mtcli augment` makes"
+        )
+    here = Path.cwd()
+    name = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+    config = load_config(folder / "config.toml")
+    values: Values = {"data.train": [name], "data.valid": f"{name}#valid", "data.test": f"{name}#test"}
+    return values | {f"data.{setting}": getattr(config.data, setting) for setting in OWN_SETTINGS}
 
 
 def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> Values:
@@ -315,6 +370,14 @@ def _as_values(table: Sequence[Corpus]) -> dict[str, Any]:
         return {**languages, "train": [], "corpora": [corpus.model_dump(exclude_none=True) for corpus in table]}
     found = {**languages, "train": [corpus.train for corpus in table], "corpora": []}
     return found | {name: spec for name, spec in (("valid", first.valid), ("test", first.test)) if spec is not None}
+
+
+def _note_corrections(data: DataConfig) -> None:
+    """Log how corrections are learned, if a model is fine-tuned on a file of them as on other pairs."""
+    for spec in data.specs:
+        path = parse_source(spec).path
+        if is_corrections_file(path) and torchrun.rank() == 0:
+            log.info("%s: the server's corrections; --corrections %s also keeps what the model knows", path, path)
 
 
 def _warn_of_codes(data: DataConfig) -> None:

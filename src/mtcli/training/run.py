@@ -34,6 +34,7 @@ from mtcli.storage.run_folder import (
 )
 from mtcli.text.tokenizer.matching import Origin, match
 from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.training.corrections import check_validation
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice, describe_given
 from mtcli.training.defaults.workload import Workload
@@ -196,6 +197,7 @@ def _set_up(
         The complete configuration, and the data.
     """
     data = prepare(config, run, init=init.parent if init else None)
+    check_validation(data)
     workload = Workload.of(data, device, num_ranks)
     config = with_defaults(config, workload, existing_config)
     if existing_config is not None and _is_finished(config, existing_config, run):

@@ -75,7 +75,8 @@ class Session:
             directions=data.directions if len(data.directions) > 1 else (),
         )
         valid = [(direction.tgt, len(data.valid_split.get(direction, ()))) for direction in data.directions]
-        self.state = State(ranks=group.size, metric=selection_metric_of_run(valid))
+        metric = "corrections" if data.corrections else selection_metric_of_run(valid)
+        self.state = State(ranks=group.size, metric=metric)
         self.budget = Budget.of(
             config,
             len(data.valid),

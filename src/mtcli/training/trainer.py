@@ -364,7 +364,13 @@ class Trainer:
         self.checkpoints.save()
         self.checkpoints.wait()
         session = self.session
-        log_end(session.run, session.state, test=bool(session.data.test), targets=session.config.data.target_languages)
+        log_end(
+            session.run,
+            session.state,
+            test=bool(session.data.test),
+            targets=session.config.data.target_languages,
+            corrections=len(session.data.corrections),
+        )
 
 
 MAX_ENGINE_SECONDS = 60.0

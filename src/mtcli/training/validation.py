@@ -20,6 +20,7 @@ from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import LanguageIdentifier
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
+from mtcli.training.corrections import CorrectionFigures
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
@@ -78,13 +79,17 @@ class Validation:
     """Validation pairs of the run."""
     directions: list[DirectionFigures] = field(default_factory=list)
     """The figures of each direction, if there are several."""
+    corrections: CorrectionFigures | None = None
+    """How many corrections the model gives, if it learns corrections."""
 
     def __str__(self) -> str:
         tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         sample = f", {self.pairs:,} of {self.of:,} pairs" if self.pairs < self.of else ""
         mean = f", mean of {len(self.directions)} directions" if self.directions else ""
+        given = f", {self.corrections}" if self.corrections else ""
         return (
             f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{mean}{sample})"
+            f"{given}"
         )
 
 

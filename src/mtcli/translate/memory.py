@@ -24,7 +24,7 @@ from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import base
-from mtcli.text.lines import Counts, read_lines
+from mtcli.text.lines import Counts, normalized, read_lines
 from mtcli.text.words import word_texts
 
 NEAR = 0.85
@@ -217,11 +217,6 @@ def num_common(places_of: Mapping[str, int], num_words: int, others: Iterable[st
         here = unused & places_of.get(word, 0)
         unused = ((unused + here) | (unused - here)) & mask
     return num_words - unused.bit_count()
-
-
-def normalized(text: str) -> str:
-    """Return a text in NFC, with one space for each run of white space and none at its ends."""
-    return " ".join(normalize("NFC", text).split())
 
 
 def compared_words(text: str) -> list[str]:

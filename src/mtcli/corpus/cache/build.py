@@ -38,6 +38,9 @@ T = TypeVar("T")
 FILES = ("tokenizer.json", "data/train.arrow", "data/valid.jsonl", "data/test.jsonl")
 """The files that `build_data` writes in addition to `data/info.json`, relative to the run folder."""
 
+CORRECTIONS_FILE = "data/corrections.jsonl"
+"""The file that it also writes with `data.corrections`: the corrections that are trained on."""
+
 TERMS_FILE = "data/terms.json"
 """The file that it also writes with `data.terms`: which words translate each other, see `TermAnnotator`."""
 
@@ -51,7 +54,7 @@ def build_data(
     parent: Parent | None = None,
     transfer: TakenOver | None = None,
 ) -> dict[str, Any]:
-    """Write `FILES`, `TERMS_FILE` with `data.terms`, and `data/info.json` into a run folder.
+    """Write `FILES`, the other files that the settings ask for, and `data/info.json` into a run folder.
 
     `info.json` is written last, when all is complete.
 
@@ -104,7 +107,7 @@ def build_data(
     tags = _tags(corpora, tokenizer)
     rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
     log_counts(corpora.name, counts)
-    weights = [(rows[index], weight) for index, weight in enumerate(corpora.weights)]
+    weights = _mixed([(rows[index], weight) for index, weight in enumerate(corpora.weights)], data)
     _check_rows(corpora.name, weights, counts)
     _check_each_direction(corpora, weights)
     if None in tags and parent is None:
@@ -115,6 +118,9 @@ def build_data(
         _warn_of_swapped_sides(corpora, samples)
     for name, held_out in splits.items():
         write_split(run, name, held_out)
+    if data.corrections is not None:
+        write_split(run, "corrections", {corpora.directions[-1]: corpora.corrections.pairs})
+        files.append(CORRECTIONS_FILE)
 
     info = {
         "inputs": inputs,
@@ -250,6 +256,21 @@ def _learn_terms(config: Config, training: TrainingPairs, tokenizer: Tokenizer) 
         pairs = training.read("reading for terms", Counts(), numbers=numbers)
         found[direction] = TermAnnotator.learn(pair for _, pair in pairs)
     return found
+
+
+def _mixed(weights: list[tuple[int, float]], data: DataConfig) -> list[tuple[int, float]]:
+    """Return (rows, weight) of each corpus so that an epoch has `data.corrections_mix` other pairs for each correction.
+
+    Args:
+        weights: (rows, weight) of each corpus, as the user gave them. The corrections are the last one.
+        data: The settings; without corrections, nothing changes.
+    """
+    *others, (corrections, weight) = weights
+    drawn = sum(rows * own for rows, own in others)
+    if data.corrections is None or drawn == 0:
+        return weights
+    factor = data.corrections_mix * corrections * weight / drawn
+    return [*((rows, own * factor) for rows, own in others), (corrections, weight)]
 
 
 def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:

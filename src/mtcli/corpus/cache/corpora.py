@@ -8,6 +8,7 @@ from mtcli.config.schema import Config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair
 from mtcli.corpus.cache.training_sources import is_synthetic
+from mtcli.corpus.corrections import CORRECTED, Corrections, read_corrections
 from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
@@ -40,6 +41,12 @@ class Corpora:
         self.demo = demo.load() if config.data.is_demo else None
         self.directed = config.data.directed
         self.sources = [parse_source(corpus.train) for corpus in self.directed]
+        self.corrections = Corrections()
+        """The pairs of the last corpus, if it has corrections."""
+        if self.data.corrections is not None:
+            languages = self.directed[-1].languages
+            self.corrections = read_corrections(self.sources[-1].path, languages, replace=self.data.replace)
+            log_counts(self.data.corrections, self.corrections.counts)
         self.weights = [source.weight for source in self.sources] or [1.0]
         self.directions = [corpus.direction for corpus in self.directed] or [Direction(self.data.src, self.data.tgt)]
         """The direction of each corpus."""
@@ -64,6 +71,8 @@ class Corpora:
             only_synthetic[pair] or not synthetic for pair, synthetic in zip(self.pair_of, self.synthetic, strict=True)
         ]
         """For each corpus, True if validation and test pairs may be taken from it."""
+        if self.data.corrections is not None:
+            self.can_hold_out[-1] = False
         self.name = ", ".join(config.data.specs) or "the built-in demo"
 
     def names_of(self, direction: Direction) -> str:
@@ -98,6 +107,11 @@ class Corpora:
         with Progress(description, unit="pairs") as progress:
             for index, (source, corpus) in enumerate(zip(self.sources, self.directed, strict=True)):
                 if numbers is not None and index not in numbers:
+                    continue
+                if corpus.corrects:
+                    counts.read += len(self.corrections.pairs)
+                    counts.used += len(self.corrections.pairs)
+                    yield from ((index, pair) for pair in self.corrections.pairs)
                     continue
                 for pair in self.read_from(source.path, corpus.languages, counts, progress):
                     yield index, pair[::-1] if corpus.is_reversed else pair
@@ -139,6 +153,13 @@ class TrainingPairs:
         """
         corpora = self.corpora
         for index, pair in corpora.read(description, counts, numbers):
+            if corpora.directed and corpora.directed[index].corrects:
+                yield index, _with_placeholders(pair) if self.placeholders else pair
+                continue
+            if corpora.corrections.has_source(pair[0].removeprefix(BACK_TRANSLATION_TAG)):
+                counts.used -= 1
+                counts.skip(CORRECTED)
+                continue
             can_hold_out = corpora.can_hold_out[index]
             held_out = self.held_out[corpora.pair_of[index]]
             is_reverse = corpora.directions[index] != corpora.pair_of[index]
@@ -186,7 +207,11 @@ def read_given_splits(config: Config, corpora: Corpora) -> tuple[Splits, Counts]
         for spec, languages in config.data.given_splits(name):
             counts = Counts()
             with Progress("reading", unit="pairs") as progress:
-                pairs = list(corpora.read_from(spec, languages, counts, progress))
+                found = list(corpora.read_from(spec, languages, counts, progress))
+            pairs = [pair for pair in found if not corpora.corrections.has_source(pair[0])]
+            if len(pairs) < len(found):
+                counts.used -= len(found) - len(pairs)
+                counts.skip(CORRECTED, len(found) - len(pairs))
             for direction, oriented in ((languages, pairs), (languages.reversed(), [pair[::-1] for pair in pairs])):
                 if direction in config.data.directions:
                     split.setdefault(direction, []).extend(oriented)

@@ -2,13 +2,14 @@
 
 data/train.arrow                     encoded training pairs
 data/valid.jsonl, data/test.jsonl    held-out pairs as text
+data/corrections.jsonl               with data.corrections: the corrections
 data/terms.json                      with data.terms: the words that translate each other
 data/info.json                       what all of it was made from; without it, the data is built again
 """
 
 import logging
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from mtcli.config import scores
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.build import FILES, TERMS_FILE, build_data
+from mtcli.corpus.cache.build import CORRECTIONS_FILE, FILES, TERMS_FILE, build_data
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.cache.info import (
     check_unchanged,
@@ -32,7 +33,7 @@ from mtcli.corpus.cache.info import (
 from mtcli.corpus.cache.parent import Parent, TakenOver
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
 from mtcli.corpus.cache.training_sources import TrainingSource, sampling_weights, training_sources
-from mtcli.corpus.held_out import ByDirection, read_directions
+from mtcli.corpus.held_out import ByDirection, read_directions, read_split
 from mtcli.corpus.overlap import count_trained_on, share_of
 from mtcli.corpus.readers.rows import check_dataset
 from mtcli.corpus.readers.sources import resolve
@@ -68,6 +69,8 @@ class Prepared:
     """Pairs read, and what they were used for or why they were skipped."""
     init: str | None
     """Checksum of the weights that the run starts from; None: they are random."""
+    corrections: Sequence[Pair] = ()
+    """With `data.corrections`, the corrections that are trained on."""
     terms: Mapping[Direction, TermAnnotator] | None = None
     """Finds terms in the pairs of each direction; None: `data.terms` is off, or the pairs were annotated when they were
     prepared."""
@@ -220,7 +223,7 @@ def _read_info(config: Config, run: Path) -> Json | None:
     try:
         info = read_data_info(path)
         settings = recorded_settings(info)
-        if {*info["files"]} - {TERMS_FILE} != {*FILES}:
+        if {*info["files"]} - {CORRECTIONS_FILE, TERMS_FILE} != {*FILES}:
             raise ValueError("it names other files")
     except UNREADABLE:
         log.warning("%s cannot be read; preparing the data again", path)
@@ -238,7 +241,7 @@ def _damaged_file(run: Path, info: Json) -> str | None:
     Raises:
         ModelError: It is the tokenizer, and building the data would replace it by another one.
     """
-    for name in (*FILES, TERMS_FILE):
+    for name in (*FILES, CORRECTIONS_FILE, TERMS_FILE):
         if name not in info["files"]:
             continue
         path = run / name
@@ -331,6 +334,7 @@ def _open(run: Path, info: Json) -> Prepared:
         test_split=read_directions(run, "test", empty_ok=True),
         counts=info["counts"],
         init=info["init"],
+        corrections=read_split(run, "corrections") if CORRECTIONS_FILE in info["files"] else (),
         terms=_terms(run, info) if TERMS_FILE in info["files"] else None,
         transfer=TakenOver.from_json(info.get("transfer")),
     )

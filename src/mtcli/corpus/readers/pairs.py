@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mtcli.corpus.readers import tables
 from mtcli.corpus.readers.rows import RowReader, dataset_rows, parquet_rows
+from mtcli.corpus.readers.run_pairs import run_pairs
 from mtcli.corpus.readers.sources import Form, form_suffix, resolve
 from mtcli.corpus.readers.xml_pairs import xml_records
 from mtcli.errors import DataError
@@ -73,6 +74,8 @@ def read_pairs(
     elif form == "json":
         lines = read_lines(files[0], replace=replace, counts=counts)
         pairs = _row_pairs(":", lines, reader, counts)
+    elif form == "run":
+        pairs = run_pairs(spec, src, tgt, counts)
     elif form == "parquet":
         pairs = _row_pairs(": row ", parquet_rows(files[0], src, tgt), reader, counts)
     else:

@@ -18,13 +18,22 @@ from mtcli.errors import DataError, UsageError
 from mtcli.text.languages import known
 from mtcli.text.lines import decompression, read_lines
 
-Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "dataset"]
-"""`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `dataset`: a folder or a Hub name."""
+Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "run", "dataset"]
+"""`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `run`: the pairs in a run folder.
+`dataset`: another folder, or a Hub name."""
 
 FORMS = (
     "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
-    "a .tsv, .csv, .tmx, .xliff, .jsonl or .parquet file, a folder, or a Hub name (owner/name:config#split)"
+    "a .tsv, .csv, .tmx, .xliff, .jsonl or .parquet file, a run, a folder, or a Hub name (owner/name:config#split)"
 )
+
+RUN_SPLITS = {
+    "train": ("data/train.arrow", "data/info.json", "tokenizer.json"),
+    "valid": ("data/valid.jsonl",),
+    "test": ("data/test.jsonl",),
+}
+"""The files with the pairs of each split of a run."""
+
 _FORM_OF: dict[str, Form] = {
     ".tsv": "tsv",
     ".csv": "csv",
@@ -126,6 +135,11 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
     sides = _prefix_files(spec, src, tgt)
     if sides:
         return "prefix", sides
+    name, config, split = dataset_name(spec)
+    if is_run(Path(name)):
+        if split not in RUN_SPLITS:
+            raise DataError(f"{spec}: a run has {', '.join(RUN_SPLITS)}; give {name}#valid, for example")
+        return "run", [Path(name) / file for file in RUN_SPLITS[split]]
     if path.is_dir():
         _check_folder(path, (src, tgt))
         return "dataset", [path]
@@ -136,12 +150,16 @@ def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
         if halves[0].samefile(halves[1]):
             raise DataError(f"{spec}: the same file twice; give the files of the two sides")
         return "two", halves
-    name, config, _ = dataset_name(spec)
     if Path(name).is_dir():
         return "dataset", [Path(name)]
     if _is_hub_name(name, config):
         return "dataset", []
     raise DataError(_not_found(spec, src, tgt))
+
+
+def is_run(folder: Path) -> bool:
+    """Return True if a folder is a run with the data that it was trained on."""
+    return (folder / "config.toml").is_file() and (folder / "data" / "train.arrow").is_file()
 
 
 def _check_folder(folder: Path, languages: tuple[str, str]) -> None:

@@ -13,7 +13,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.improve.material import Material, check_material, plain_corpora, tokenizer_texts, total
+from mtcli.recipes.improve.material import Material, check_material, numbers_of, plain_corpora, tokenizer_texts
 from mtcli.recipes.improve.method import PLAIN, ImproveResult, Method, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
@@ -311,7 +311,7 @@ def recipe_record(result: ImproveResult, stages: Stages, commands: Sequence[str]
         f"`mtcli improve` trained these models within {total}, and chose {result.best} by the validation pairs. The "
         f"corpora of its training are listed under Data. {_comparison(result, stages)}"
     )
-    description = " ".join([description, *_synthetic(result, stages)])
+    description = ". ".join([description, *_synthetic(result, stages)])
     return RecipeRecord(stages.request.out.resolve().name, description, _table(result), commands)
 
 
@@ -334,15 +334,24 @@ def _comparison(result: ImproveResult, stages: Stages) -> str:
     """Return how the best model compares with the plain one."""
     sizes = stages.decide("pairs", dict)
     if result.comparison is None:
-        pairs = counted(total(sizes["valid"]), "validation pair")
+        pairs = counted(sum(number for _, number in numbers_of(stages.request, sizes["valid"])), "validation pair")
         return f"The plain model is the best of {counted(len(result.candidates), 'model')} on {pairs}."
     if not stages.request.has_several:
-        return f"{result.best} against {PLAIN}, on {_gains(result.comparison, sizes['test'])}"
+        gains = _gains(result.comparison, sizes["test"])
+        return f"{result.best} against {PLAIN}, on {gains}{_remark(sizes['test'])}"
     means = ", ".join(f"{name} {mean:+.1f}" for name, mean in result.comparison["mean"].items())
     directions = [
         f"{each['src']} → {each['tgt']}, on {_gains(each, each['pairs'])}" for each in result.comparison["directions"]
     ]
-    return f"{result.best} against {PLAIN}: {means} (mean of {len(directions)} directions). {'. '.join(directions)}"
+    mean = f"{result.best} against {PLAIN}: {means} (mean of {len(directions)} directions)"
+    fewest = min(each["pairs"] for each in result.comparison["directions"])
+    return f"{mean}. {'. '.join(directions)}{_remark(fewest)}"
+
+
+def _remark(num_pairs: int) -> str:
+    """Return what to add to a score on few test pairs; empty: they are enough."""
+    few = too_few_pairs(num_pairs)
+    return f". {few}" if few else ""
 
 
 def _gains(comparison: Any, num_pairs: int) -> str:
@@ -361,8 +370,7 @@ def _gains(comparison: Any, num_pairs: int) -> str:
         verdict = "significant" if p_value < SIGNIFICANT else "not significant"
         gains.append(gain if few else f"{gain} (p = {p_value:.3f}, {verdict})")
     how = "" if few else ", by paired bootstrap"
-    remark = f". {few}" if few else ""
-    return f"{pairs}{how}: {'; '.join(gains)}{remark}"
+    return f"{pairs}{how}: {'; '.join(gains)}"
 
 
 def _synthetic(result: ImproveResult, stages: Stages) -> list[str]:

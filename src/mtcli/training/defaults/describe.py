@@ -99,7 +99,7 @@ MAX_SETTINGS = 10
 """Maximum number of settings in the description; further ones are only counted."""
 
 NOT_LISTED = frozenset({
-    "data.train", "data.corpora", "data.valid", "data.test", "data.note", "data.src", "data.tgt",
+    "data.train", "data.corpora", "data.corrections", "data.valid", "data.test", "data.note", "data.src", "data.tgt",
     "train.max_steps", "train.time",
 })  # fmt: skip
 """The pairs, the languages and the budget: every run has its own."""

@@ -51,6 +51,16 @@ is 2e-3 for `tiny`; other shares have not been measured. 3,000 short pairs have 
 after 1,000 steps.
 """
 
+CORRECTING = _Start(lr_share=1 / 3, steps_per_epoch=15, min_steps=100, patience=5)
+"""The model learns corrections, and is reminded of other pairs.
+
+With `tiny` and a tenth of the preset's learning rate, a quarter of the corrections was given after five epochs; with a
+third of it, more than half. Larger batches learned more for the same loss of score (docs/results.md, "Corrections").
+"""
+
+CORRECTING_EPOCHS = 15
+"""Epochs of learning corrections without a budget. Most were given after 14 (see there)."""
+
 EPOCHS = 10
 """Epochs of fine-tuning without a budget; early stopping may end it sooner. A guess."""
 
@@ -74,7 +84,7 @@ def choose_for_fine_tuning(
         workload: The corpus and the machine.
         existing_config: The configuration of the run that is resumed. It has the shape if the model is not named again.
     """
-    start = TRANSFER if workload.has_parent else FINE_TUNING
+    start = TRANSFER if workload.has_parent else CORRECTING if workload.corrections else FINE_TUNING
     if existing_config is not None:
         config = fill(config, unset, {name: value_of(existing_config, name) for name in ("preset", *SHAPE)})
     config = fill(config, unset, {"train.batch_tokens": _choose_batch_tokens(config, workload, start)})
@@ -103,7 +113,9 @@ def _choose_batch_tokens(config: Config, workload: Workload, start: _Start) -> i
 
 def _choose_max_steps(config: Config, workload: Workload, start: _Start) -> int:
     """Return the steps without a budget: a number of epochs, or as many as are affordable."""
-    epochs = workload.size.epochs if workload.has_parent else EPOCHS
+    epochs = CORRECTING_EPOCHS if workload.corrections else EPOCHS
+    if workload.has_parent:
+        epochs = workload.size.epochs
     steps = epochs * workload.epoch_tokens / tokens_per_step(config, workload)
     return round_steps(min(max(steps, start.min_steps), affordable_steps(config, workload)))
 

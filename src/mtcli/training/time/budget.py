@@ -150,6 +150,9 @@ It is 11 with a good model (661 pairs and 7,130 tokens per second on two cores, 
 bench_train.py), and more with an early one, which writes longer translations.
 """
 
+BUDGET_USED = "budget used"
+"""The reason for the usual end of a run."""
+
 NOTHING_IMPROVED = "nothing improved"
 """The reason for the end of a run without a cool-down that stops early. Its best model is an earlier one."""
 
@@ -239,7 +242,7 @@ class Budget:
         next_step_fits = self._time_used(state, next_step) <= state.share_of_budget
         if self.used(state) < 1 and next_step_fits:
             return None
-        return "budget used" if state.share_of_budget == 1 else "cut short, as nothing improved"
+        return BUDGET_USED if state.share_of_budget == 1 else "cut short, as nothing improved"
 
     def warmup_steps(self, state: State) -> float:
         """Return the steps of the warm-up: as configured, or fewer if that many would take too much of the time.
