@@ -16,6 +16,7 @@ from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.registry import MODULES, PACKAGES, WAYS, is_document, read_document
+from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import pieces_of
 from mtcli.documents.pipeline import translate_bytes, translate_segments
@@ -81,6 +82,21 @@ def test_sentences_without_a_space_and_items_on_a_line_are_divided(
     text: str, language: str, expected: list[str]
 ) -> None:
     assert split_sentences(text, language) == expected
+
+
+def test_a_forgotten_space_is_written_between_two_translations() -> None:
+    """Without it, two words met, or `vino.De` was taken for a host, whose loss gave the source back."""
+    answers = {
+        "She came.": "Ella vino.",
+        "Of course.": "De acuerdo.",
+        "red house.": "casa roja",
+        "Blue sun.": "sol azul",
+    }
+    translator = ByRule(answers.__getitem__)
+    found = BySentence(translator, "en", "es").translate(
+        ["She came.Of course.", "red house.Blue sun."], OPTIONS, warn=False, quiet=True
+    )
+    assert [translation.text for translation in found] == ["Ella vino. De acuerdo.", "casa roja sol azul"]
 
 
 def test_a_long_sentence_is_split_at_clause_marks_then_at_spaces() -> None:

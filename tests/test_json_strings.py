@@ -74,6 +74,8 @@ def test_placeholders_messages_of_icu_and_links_stay() -> None:
         ),
         ('{"form": {"message": "Message", "description": "Label"}, "a": "One"}', ["Message", "Label", "One"]),
         ('{"message": "Message", "description": "Label"}', ["Message", "Label"]),
+        ('{"a": {"string": "One", "context": "no"}, "b": {"c": {"string": "Two", "context": "no"}}}', ["One", "Two"]),
+        ('{"a": {"message": "One", "placeholders": {"n": {"example": "no"}}}, "b": "Two"}', ["One", "Two"]),
         ('[{"term": "no", "definition": "One", "context": "no"}]', ["One"]),
         ('{"@@locale": "en", "a": "One", "@a": {"description": "no"}, "$schema": "no", "_comment": "no"}', ["One"]),
         ('{"language": "Language", "lang": "en-US", "dir": "ltr", "code": "fr", "no": "No"}', ["Language", "No"]),

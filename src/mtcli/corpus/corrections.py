@@ -43,12 +43,13 @@ def is_corrections_file(spec: str) -> bool:
     return next(read_lines(path, lenient=True), "") == "\t".join(HEADER)
 
 
-def read_corrections(spec: str, languages: Direction, *, replace: bool = False) -> Corrections:
+def read_corrections(spec: str, languages: Direction, *, swap: bool = False, replace: bool = False) -> Corrections:
     """Read corrections. Of several with one source, the last one counts, as in a translation memory.
 
     Args:
         spec: What to read, in any form that `--train` takes.
         languages: The languages of their sides.
+        swap: The translation comes first.
         replace: Read invalid bytes as U+FFFD.
 
     Raises:
@@ -56,7 +57,7 @@ def read_corrections(spec: str, languages: Direction, *, replace: bool = False) 
     """
     counts = Counts()
     latest: dict[str, Pair] = {}
-    for pair in read_pairs(spec, *languages, replace=replace, counts=counts):
+    for pair in read_pairs(spec, *languages, swap=swap, replace=replace, counts=counts):
         source = normalized(pair[0])
         if source in latest:
             del latest[source]

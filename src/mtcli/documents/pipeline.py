@@ -600,11 +600,21 @@ def _joined(sentences: Sequence[_SpacedSentence], pairs: Sequence[tuple[Inline, 
 
 
 def _space_after(sentence: _SpacedSentence, answer: Inline, follower: _SpacedSentence) -> str:
-    """Return the space after the translation of a sentence, which only some languages write."""
+    """Return the space after the translation of a sentence, which only some languages write.
+
+    Where it was forgotten after a mark, it is written: the translation may lack the mark, and two words would meet, or
+    the two sentences look like a name, as in `vino.De`.
+    """
     if follower.before or not follower.content:
         return sentence.after
-    source_has_none = text_of(sentence.content).endswith(_NO_SPACE_AFTER)
+    source = text_of(sentence.content)
+    source_has_none = source.endswith(_NO_SPACE_AFTER)
     answer_has_none = text_of(answer).endswith(_NO_SPACE_AFTER)
+    is_forgotten = (
+        not sentence.after and source.endswith((".", "!", "?", "…")) and text_of(follower.content)[:1].isalpha()
+    )
+    if is_forgotten and not answer_has_none:
+        return " "
     if source_has_none and not answer_has_none and not sentence.after:
         return " "
     if answer_has_none and not source_has_none and sentence.after == " ":

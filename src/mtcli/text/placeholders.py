@@ -41,7 +41,7 @@ _TEMPLATE = (
 _OTHER_NAMES = (
     r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
     r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?:[.-][a-z0-9_]\w{0,60}){0,5}(?![\w@])|"
-    r"(?<![\w#&/])#\w{0,80}[^\W\d]\w{0,80}(?!\w)|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
+    r"(?<![\w#&/])(?:#\w{0,80}[^\W\d]\w{0,80}){1,20}(?!\w)|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
 )
 # Names after a colon, as of Laravel, and `:smile:`; code between backticks, also with a role of reStructuredText.
 _CODE = (

@@ -111,10 +111,10 @@ def resolve(
     from_model: Values = {}
     corrects = given.get("data", {}).get("corrections") is not None
     if initial is not None:
-        _check_direction_is_given(initial, given)
         from_model = initial.values()
         if corrects:
             from_model |= _values_for_corrections(initial, given)
+        _check_direction_is_given(initial, given)
     checked = complete(given, initial=from_model, where=where)
     data = _with_languages(checked.data)
     config = checked.model_copy(update={"data": data})
@@ -220,8 +220,7 @@ def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
             "name pairs like those it was trained on with --train, or texts and their translations by this model, "
             "which `mtcli augment` makes"
         )
-    here = Path.cwd()
-    name = str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
+    name = str(folder)  # absolute, so that the run can be resumed from any folder
     config = load_config(folder / "config.toml")
     values: Values = {"data.train": [name], "data.valid": f"{name}#valid", "data.test": f"{name}#test"}
     return values | {f"data.{setting}": getattr(config.data, setting) for setting in OWN_SETTINGS}

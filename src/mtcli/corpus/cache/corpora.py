@@ -45,7 +45,9 @@ class Corpora:
         """The pairs of the last corpus, if it has corrections."""
         if self.data.corrections is not None:
             languages = self.directed[-1].languages
-            self.corrections = read_corrections(self.sources[-1].path, languages, replace=self.data.replace)
+            self.corrections = read_corrections(
+                self.sources[-1].path, languages, swap=self.data.swap, replace=self.data.replace
+            )
             log_counts(self.data.corrections, self.corrections.counts)
         self.weights = [source.weight for source in self.sources] or [1.0]
         self.directions = [corpus.direction for corpus in self.directed] or [Direction(self.data.src, self.data.tgt)]

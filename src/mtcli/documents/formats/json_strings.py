@@ -35,6 +35,9 @@ DESCRIBED = {
 
 They are those of browser extensions, FormatJS, Transifex, Lokalise and POEditor.
 """
+LABELS = frozenset({"message", "description"})
+"""Keys of an object that describes a text, or of a form with these two labels. Only a file of messages has nothing but
+such objects beside it."""
 _NOTE = re.compile(r"[@$].*|//.*|_+comments?")
 """Keys of metadata, such as `@name` of Flutter, `$schema` and `_comment`."""
 _LANGUAGE_KEYS = frozenset({"locale", "lang", "language", "languagecode", "language_code", "code"})
@@ -161,39 +164,25 @@ def _tree(text: str, name: str) -> _Group:
     return root
 
 
-def _to_translate(group: _Group, text_key: str = "") -> Iterator[_String]:
+def _to_translate(group: _Group, *, is_label: bool = True) -> Iterator[_String]:
     """Yield the strings in an object or array that are text for readers.
 
     Args:
         group: The object or array.
-        text_key: The key of the text, if it describes one.
+        is_label: An object of `LABELS` has labels.
     """
-    described = _described(group)
-    for key, member in group.members:
-        if _NOTE.fullmatch(key) or (text_key and key != text_key):
+    text_key = next((key for key, notes in DESCRIBED.items() if key in group.keys and group.keys <= notes | {key}), "")
+    if is_label and group.keys == LABELS:
+        text_key = ""
+    members = [(key, member) for key, member in group.members if not _NOTE.fullmatch(key)]
+    has_messages = all(isinstance(member, _Group) and "message" in member.keys for _, member in members)
+    for key, member in members:
+        if text_key and key != text_key:
             continue
         if isinstance(member, _Group):
-            yield from _to_translate(member, described if member.keys <= _keys_beside(described) else "")
+            yield from _to_translate(member, is_label=not has_messages)
         elif _is_text(key, member):
             yield member
-
-
-def _described(group: _Group) -> str:
-    """Return the key of the text if the members of a group are objects that describe texts each.
-
-    A form with the labels `message` and `description` has the same keys. But a file of descriptions has nothing else
-    beside them, and labels mostly have other labels beside them.
-    """
-    members = [member for key, member in group.members if not _NOTE.fullmatch(key)]
-    for text_key in DESCRIBED:
-        if all(isinstance(member, _Group) and text_key in member.keys for member in members):
-            return text_key
-    return ""
-
-
-def _keys_beside(text_key: str) -> frozenset[str]:
-    """Return the keys of an object that describes a text."""
-    return DESCRIBED.get(text_key, frozenset()) | {text_key}
 
 
 def _is_text(key: str, string: _String) -> bool:

@@ -293,9 +293,9 @@ def _core(pieces: Sequence[str | Tag]) -> tuple[int, int]:
     first, last = 0, len(pieces)
     while first < last:
         head, tail = pieces[first], pieces[last - 1]
-        if _is_outside(head) or _begins_with(head, "@") or _is_alone(head, partners.get(first), "close"):
+        if _is_outside(head) or _is_alone(head, partners.get(first), "close"):
             first += 1
-        elif _is_outside(tail) or _begins_with(tail, "#") or _is_alone(tail, partners.get(last - 1), "open"):
+        elif _is_outside(tail) or _is_alone(tail, partners.get(last - 1), "open"):
             last -= 1
         elif _has_no_text(pieces, first, partners.get(first)):
             first = partners[first] + 1
@@ -325,11 +325,6 @@ def _is_outside(piece: str | Tag) -> bool:
     return piece.kind == "point" and (
         piece.is_markup or not any(map(str.isalnum, piece.raw)) or (not piece.is_joined and is_symbol(piece.raw))
     )
-
-
-def _begins_with(piece: str | Tag, sign: str) -> bool:
-    """Return True for a word with this sign: a leading `@name` is addressed, a final `#tag` is a label."""
-    return isinstance(piece, ProtectedText) and piece.raw.startswith(sign) and piece.raw[1:2].isalpha()
 
 
 def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:
