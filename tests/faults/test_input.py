@@ -234,7 +234,8 @@ def test_42_invalid_utf8(case: Case, job: Job, tmp_path: Path) -> None:
     commands(case, job, tmp_path, b"ok\tok\nab\tc\xff\n", ":2: byte 5 is not UTF-8", "--replace")
     with case.fault():
         done = translate(job, b"red.\nred tree sun \xff\xfe tree\n", tmp_path, "--replace")
-        assert (done.code, done.out.count("\n"), done.err) == (0, 2, "read 2 invalid bytes as U+FFFD\n")
+        # Warnings about what the toy model writes may come before it.
+        assert (done.code, done.out.count("\n"), done.err.splitlines()[-1]) == (0, 2, "read 2 invalid bytes as U+FFFD")
 
 
 def test_43_byte_order_mark(case: Case, job: Job, translator: Translator, tmp_path: Path) -> None:
