@@ -8,7 +8,6 @@ from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import (
     CHOSEN_IF_UNSET,
     CHOSEN_IF_UNSET_IN_FINE_TUNING,
-    LENGTH_PENALTY,
     MAX_STEPS,
     NAMES,
     Config,
@@ -46,7 +45,6 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
         MAX_STEPS: counted(train.max_steps or 0, "step"),
         "train.valid_every": f"validated {every(train.valid_every, 'step')}",
         "train.save_every": f"saved {every(train.save_every, 'step')}",
-        LENGTH_PENALTY: f"length penalty {config.decode.length_penalty:g}",
     }
     if train.time:
         texts["train.valid_every"] = "validated and saved as the time allows"
