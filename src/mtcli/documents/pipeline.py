@@ -610,9 +610,9 @@ def _space_after(sentence: _SpacedSentence, answer: Inline, follower: _SpacedSen
     source = text_of(sentence.content)
     source_has_none = source.endswith(_NO_SPACE_AFTER)
     answer_has_none = text_of(answer).endswith(_NO_SPACE_AFTER)
-    is_forgotten = (
-        not sentence.after and source.endswith((".", "!", "?", "…")) and text_of(follower.content)[:1].isalpha()
-    )
+    ends = (*sentence.content[-1:], follower.content[0])
+    meets_text = all(isinstance(end, str) for end in ends)  # neither is a tag, which may be a space or a line break
+    is_forgotten = meets_text and not sentence.after and source.endswith((".", "!", "?", "…"))
     if is_forgotten and not answer_has_none:
         return " "
     if source_has_none and not answer_has_none and not sentence.after:
