@@ -101,6 +101,17 @@ def test_languages_are_given_once_or_once_for_each_corpus(files: tuple[Path, Pat
         config_of(files, "data.valid=x.tsv")
 
 
+def test_a_language_is_not_given_beside_a_table_whose_corpora_name_theirs(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    toml = tmp_path / "pairs.toml"
+    toml.write_text("".join(f'[[data.corpora]]\ntrain = "{path}"\ntgt = "{path.stem[-2:]}"\n' for path in files))
+    with pytest.raises(UsageError, match="--tgt fr: each corpus of the table names its own language; omit the option"):
+        resolve(toml, {"data.src": "en", "data.tgt": "fr"}, [], out=Path("does-not-exist"))
+    config = resolve(toml, {"data.src": "en"}, [], out=Path("does-not-exist")).config
+    assert {direction.src for direction in config.data.directions} == {"en"}
+
+
 def test_languages_are_taken_from_the_names_of_each_corpus(tmp_path: Path) -> None:
     for name in ("train.gn-es.es", "train.gn-es.gn", "train.es-nah.es", "train.es-nah.nah"):
         (tmp_path / name).write_text("a\n")

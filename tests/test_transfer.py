@@ -489,6 +489,21 @@ def test_a_given_tokenizer_is_used_for_a_child_only(parent: Path, child_tsv: Pat
         request(parent, child_tsv, tmp_path / "other", setting, tgt="de")
 
 
+@pytest.mark.parametrize("setting", ['tokenizer.type="word"', "tokenizer.joint=false"])
+def test_fine_tuning_refuses_another_tokenizer(parent: Path, child_tsv: Path, tmp_path: Path, setting: str) -> None:
+    name = setting.partition("=")[0]
+    with pytest.raises(UsageError, match=rf"--init brings the tokenizer of its model \(.*\), so omit {name}"):
+        request(parent, child_tsv, tmp_path / "run", setting, tgt="de")
+    request(parent, child_tsv, tmp_path / "run", 'tokenizer.type="bpe"', tgt="de")
+
+
+def test_fine_tuning_says_that_a_size_of_the_vocabulary_has_no_effect(
+    parent: Path, child_tsv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    request(parent, child_tsv, tmp_path / "run", "tokenizer.vocab_size=5000", tgt="de")
+    assert "tokenizer.vocab_size has no effect: --init brings its tokenizer" in caplog.text
+
+
 # ---- choices and defaults ----
 
 

@@ -107,6 +107,7 @@ def resolve(
     """
     where = f"{file}: " if file else ""
     given = given_values(file, as_table(options), sets)
+    _check_languages_are_used(given, options)
     initial = InitialModel.load(init) if init else None
     from_model: Values = {}
     corrects = given.get("data", {}).get("corrections") is not None
@@ -119,7 +120,7 @@ def resolve(
     data = _with_languages(checked.data)
     config = checked.model_copy(update={"data": data})
     if initial is not None:
-        from_model |= _tokenizer_of_child(initial, config)
+        from_model |= _tokenizer_of_child(initial, config, given)
         if corrects and initial.parent.has_child(config):
             raise UsageError("--corrections: for a model of the same languages and tokenizer; omit --src and --tgt")
         _note_corrections(data)
@@ -156,6 +157,23 @@ def directed_data(options: Mapping[str, Any]) -> DataConfig:
         UsageError, DataError: See `resolve`.
     """
     return _with_languages(complete(given_values(None, as_table(options), ())).data)
+
+
+def _check_languages_are_used(given: Values, options: Mapping[str, Any]) -> None:
+    """Check that each language of the command line is that of a corpus.
+
+    Args:
+        given: The given values.
+        options: Values of the command line by dotted name.
+
+    Raises:
+        UsageError: Each corpus of a table names its own.
+    """
+    corpora = given.get("data", {}).get("corpora") or ()
+    for side in ("src", "tgt"):
+        code = options.get(f"data.{side}")
+        if isinstance(code, str) and corpora and all(side in corpus for corpus in corpora):
+            raise UsageError(f"--{side} {code}: each corpus of the table names its own language; omit the option")
 
 
 def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
@@ -243,12 +261,13 @@ def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeCon
     return values
 
 
-def _tokenizer_of_child(initial: InitialModel, config: Config) -> Values:
+def _tokenizer_of_child(initial: InitialModel, config: Config, given: Values) -> Values:
     """Return the tokenizer's settings, by dotted name, that a child does not take from its parent.
 
     Args:
         initial: The model that the run starts from, its parent or the model that it fine-tunes.
         config: The configuration, in which the tokenizer is of the parent's kind unless the user gives another.
+        given: The given values.
 
     Raises:
         UsageError: The run fine-tunes the model and has another tokenizer, or the parent's cannot be used as given.
@@ -257,6 +276,14 @@ def _tokenizer_of_child(initial: InitialModel, config: Config) -> Values:
     if not initial.parent.has_child(config):
         if settings.file:
             raise UsageError("--init brings the tokenizer of its model, so omit tokenizer.file")
+        of_model = {"type": initial.tokenizer.kind, "joint": initial.tokenizer.joint}
+        for name, value in of_model.items():
+            if getattr(settings, name) != value:
+                own = f"--init brings the tokenizer of its model ({name}: {value})"
+                raise UsageError(f"{own}, so omit tokenizer.{name}")
+        num_tokens = initial.tokenizer.src_size
+        if given.get("tokenizer", {}).get("vocab_size") not in (None, num_tokens) and torchrun.rank() == 0:
+            log.warning("tokenizer.vocab_size has no effect: --init brings its tokenizer, with %s tokens", num_tokens)
         return {}
     if not settings.file and initial.parent.choice(config) == "new" and settings.type == "sentencepiece":
         return {"tokenizer.type": "bpe"}
