@@ -20,6 +20,7 @@ from mtcli.documents.formats.slots import raw
 from mtcli.documents.formats.subtitles import CUE_END, divided
 from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.documents.markup.wrapping import balanced, wrap
+from mtcli.documents.segmentation import split_sentences
 from mtcli.errors import DataError, UsageError
 
 SRT = ReadOptions("a.srt", "en", "de")
@@ -68,6 +69,13 @@ def test_wrapped_paragraphs_are_one_segment_and_other_lines_are_kept() -> None:
     assert segments[1].startswith("The first")
     assert segments[4:6] == ["number one", "two"]
     assert shouted(read_plain, WRAPPED) == WRAPPED.upper()
+
+
+def test_a_list_on_one_line_keeps_the_mark_by_which_it_is_divided() -> None:
+    text = "* one egg\n* two eggs * three eggs * four eggs\n"
+    segments = [text for (text,) in read_text(EncodedText(text)).segments]
+    assert segments == ["one egg", "* two eggs * three eggs * four eggs"]
+    assert len(split_sentences(segments[1], "en")) == 3
 
 
 def test_a_wrapped_paragraph_is_wrapped_at_its_width_and_indentation() -> None:

@@ -58,6 +58,23 @@ def test_of_several_translations_the_last_one_counts() -> None:
     assert match.entry == Entry("Hello there ", "b")
 
 
+@pytest.mark.parametrize("mark", ["- ", "* ", "2. ", "• ", "# "])
+def test_an_item_of_a_list_is_found_without_its_mark(mark: str) -> None:
+    memory = memory_of((f"{mark}Two eggs", f"{mark}Zwei Eier"))
+    for text, expected in ((f"{mark}Two eggs", f"{mark}Zwei Eier"), ("Two eggs", "Zwei Eier")):
+        match = memory.exact(text)
+        assert match is not None
+        assert match.entry.translation == expected
+    options = ReadOptions("list.txt", "en", "de")
+    content = translate_bytes(f"{mark}Two eggs\n".encode(), options, capitals(), Options(), quiet=True, memory=memory)
+    assert content.decode() == f"{mark}Zwei Eier\n"
+    memory.add(Entry("Two eggs", "2 Eier"))
+    match = memory.exact("Two eggs")
+    assert match is not None
+    assert match.entry.translation == "2 Eier"
+    assert memory_of((f"{mark}Two eggs", "Zwei Eier")).exact("Two eggs") is None
+
+
 def test_a_near_match_has_most_words_in_their_order() -> None:
     ten = "one two three four five six seven eight nine ten"
     memory = memory_of((ten, "zehn"), ("something else", "anderes"))

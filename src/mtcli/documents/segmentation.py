@@ -7,6 +7,7 @@ from itertools import accumulate, islice, pairwise
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.text import languages
+from mtcli.text.list_marks import LIST_OF_STARS
 from mtcli.text.placeholders import find_protected
 from mtcli.text.writing_systems import UNSPACED
 from mtcli.translate.windows import MAX_LINE_TOKENS
@@ -63,9 +64,8 @@ _LONGEST_ABBREVIATION = 40
 """Characters before and after a mark that decide whether it ends a sentence or an abbreviation."""
 
 _BULLET = re.compile(r"(?<=\S)\s+(?=[•●▪◦‣]\s+\S)")
-_LIST_OF_STARS = re.compile(r"\s*\*\s+\S.*\s\*\s")
 _STAR = re.compile(r"(?<=\S)\s+(?=\*\s+\S)")
-"""The space before an item of a list on one line. Stars are bullets if the line begins with one: `2 * 3` has none."""
+"""The space before an item of a list on one line. Stars are bullets in a `LIST_OF_STARS`."""
 
 _WORD = rf"[A-Za-z{_LETTERS}]++(?:['’-][A-Za-z{_LETTERS}]++)*+"
 _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})*+[.!?]?")
@@ -105,7 +105,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
     ends += unspaced
     ends += [match.end() for match in _BULLET.finditer(text)]
-    if _LIST_OF_STARS.match(text):
+    if LIST_OF_STARS.match(text):
         ends += [match.end() for match in _STAR.finditer(text)]
     return _cut(text, [end for end in ends if end not in blocked])
 

@@ -25,6 +25,7 @@ from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import base
 from mtcli.text.lines import Counts, normalized, read_lines
+from mtcli.text.list_marks import mark_of
 from mtcli.text.words import word_texts
 
 NEAR = 0.85
@@ -98,6 +99,8 @@ class Memory:
         self._entries: list[Entry] = []
         self._by_source: dict[str, int] = {}
         """Places in the list of entries, by normalized source."""
+        self._items: dict[str, Entry] = {}
+        """Entries of items of lists, without their marks, by normalized source: documents keep the marks."""
         self._index: _WordIndex | None = None
         """Made for the first search, because not every memory is searched for near matches."""
         self._changing = Lock()
@@ -117,7 +120,10 @@ class Memory:
             True if it replaces another translation.
         """
         source = normalized(entry.source)
+        item = _without_mark(entry)
         with self._changing:
+            if item is not None:
+                self._items[normalized(item.source)] = item
             place = self._by_source.get(source)
             if place is not None:
                 replaces = self._entries[place].translation != entry.translation
@@ -130,9 +136,11 @@ class Memory:
             return False
 
     def exact(self, sentence: str) -> MemoryMatch | None:
-        """Return the entry that has this sentence as its source."""
-        place = self._by_source.get(normalized(sentence))
-        return None if place is None else MemoryMatch(sentence, self._entries[place])
+        """Return the entry that has this sentence as its source, otherwise an item of a list that has it."""
+        source = normalized(sentence)
+        place = self._by_source.get(source)
+        entry = self._items.get(source) if place is None else self._entries[place]
+        return None if entry is None else MemoryMatch(sentence, entry)
 
     def find(self, sentence: str) -> MemoryMatch | None:
         """Return the exact match of a sentence, or its best near match."""
@@ -148,6 +156,14 @@ class Memory:
             return None
         place, similarity = found
         return MemoryMatch(sentence, self._entries[place], min(similarity, 0.99))
+
+
+def _without_mark(entry: Entry) -> Entry | None:
+    """Return an item of a list without its mark; None if the two sides do not begin with the same mark."""
+    mark = mark_of(entry.source)
+    if not mark or mark_of(entry.translation) != mark:
+        return None
+    return Entry(entry.source[len(mark) :], entry.translation[len(mark) :], entry.origin)
 
 
 class _WordIndex:

@@ -15,6 +15,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.slots import SlotDocument, Span, raw
 from mtcli.documents.markup.inline import Inline
 from mtcli.documents.markup.wrapping import cells, unspaced_at_end, unspaced_at_start, wrap
+from mtcli.text.list_marks import BULLET, LIST_OF_STARS, NUMBER
 
 MIN_WIDTH = 40
 """Cells of the longest line of a wrapped paragraph, at least. A cell is the width of a Latin letter."""
@@ -23,9 +24,6 @@ CJK_SLACK = 4
 """Cells that may be free at the end of a wrapped Chinese or Japanese line: some marks may not begin or end a line."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
-_BULLET = re.compile(r"[-*+•‣#>|]\s+")
-_NUMBER = re.compile(r"(?:\d{1,3}[.)]|[–—])\s+")
-"""The mark of an item of a list, unless it is part of a sentence: `on the` / `3. October`."""
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：；।؟][\"'”’»)」』]*$")
 
 
@@ -80,14 +78,14 @@ def _blocks(text: str) -> Iterator[list[_Line]]:
     block: list[_Line] = []
     for match in _LINE.finditer(text):
         content = match[0].strip()
-        mark = _BULLET.match(content)
+        mark = BULLET.match(content)
         if not mark and (not block or block[0].indent.strip() or block[-1].text.endswith(":")):
-            mark = _NUMBER.match(content)
+            mark = NUMBER.match(content)
         if block and (mark or not content):
             yield block
             block = []
         if content:
-            line_text = content[mark.end() :] if mark else content
+            line_text = content[mark.end() :] if mark and not LIST_OF_STARS.match(content) else content
             start = match[0].index(content) + len(content) - len(line_text)
             block.append(_Line(match.start() + start, match[0][:start], line_text))
     if block:
