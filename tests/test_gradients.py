@@ -36,7 +36,7 @@ def train_steps(tmp_path: Path) -> Callable[..., tuple[State, State]]:
         data = prepare(config, tmp_path / "run")
         info = ModelInfo(
             model=config.model, decode=config.decode, src="en", tgt="xx", src_vocab=data.tokenizer.src_size,
-            tgt_vocab=data.tokenizer.tgt_size, joint=True, tokenizer="", step=0, longest_src=50,
+            tgt_vocab=data.tokenizer.tgt_size, joint=data.tokenizer.joint, tokenizer="", step=0, longest_src=50,
         )  # fmt: skip
         learner = Learner(config, info, data.train, CPU, Group(), cores)
         if double:
@@ -76,8 +76,11 @@ def test_the_sum_of_micro_batches_is_the_gradient_of_the_batch(
         torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
-def test_gradients_on_a_device_are_those_on_cores(train_steps: Callable[..., tuple[State, State]]) -> None:
-    sets = ("model.dropout=0", "train.micro_batches=2", "train.accumulate=2")
+@pytest.mark.parametrize("more", [(), ("model.output_bias=true",), ("model.output_bias=true", "tokenizer.joint=false")])
+def test_gradients_on_a_device_are_those_on_cores(
+    train_steps: Callable[..., tuple[State, State]], more: tuple[str, ...]
+) -> None:
+    sets = ("model.dropout=0", "train.micro_batches=2", "train.accumulate=2", *more)
     expected = train_steps(Cores(2), *sets)
     torch.testing.assert_close(train_steps(Cores(1), *sets, whole=True), expected, rtol=0, atol=0)
 

@@ -7,7 +7,7 @@ import torch
 from conftest import descend
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from mtcli.config.schema import TrainConfig
 from mtcli.runtime.cores import Cores
@@ -133,6 +133,25 @@ def test_shares_divide_all_tensors(sizes: list[int], number: int) -> None:
     for share in found:
         assert sizes[share]
         assert sum(sizes[share]) <= sum(sizes) / number + max(sizes)
+
+
+def test_a_large_first_tensor_is_a_share_of_its_own() -> None:
+    """As the embeddings of a small model, which have half of its parameters."""
+    tensors = [torch.empty(size) for size in (100, *[10] * 10)]
+    assert shares(tensors, 2) == [slice(0, 1), slice(1, 11)]
+
+
+def test_the_layout_of_a_gradient_in_memory_changes_nothing() -> None:
+    """The gradient of a bias may be a column of a larger matrix."""
+    results = []
+    for make in (Tensor.contiguous, lambda gradient: torch.stack([gradient, gradient + 1], dim=-1)[..., 0]):
+        torch.manual_seed(1)
+        model = tower(2)
+        optimizer = Adam(TrainConfig(), model.named_parameters())
+        for _ in range(2):
+            optimizer.step([make(torch.randn_like(parameter)) for parameter in model.parameters()], learning_rate=0.1)
+        results.append([*model.parameters(), *optimizer.first_moments, *optimizer.second_moments])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_frozen_parameters_are_not_in_the_optimizer() -> None:

@@ -108,7 +108,7 @@ class Adam:
             for weight_decay, indices in self._by_weight_decay(share):
                 torch._fused_adamw_(
                     [self.parameters[i] for i in indices],
-                    [gradients[i] for i in indices],
+                    [gradients[i].contiguous() for i in indices],  # on a CPU, the kernel ignores the strides
                     [self.first_moments[i] for i in indices],
                     [self.second_moments[i] for i in indices],
                     [],
@@ -190,9 +190,11 @@ def clip_norm_(gradients: list[Tensor], max_norm: float, cores: Cores = ONE_CORE
 
 def shares(tensors: Sequence[Tensor], number: int) -> list[slice]:
     """Divide tensors into at most so many slices, none of which is empty, with about equally many elements."""
-    ends = np.cumsum([tensor.numel() for tensor in tensors])
-    if not len(ends):
+    sizes = np.array([tensor.numel() for tensor in tensors])
+    if not len(sizes):
         return []
-    bounds = np.searchsorted(ends - ends[0] / 2, ends[-1] * np.arange(number + 1) / number)
+    ends = np.cumsum(sizes)
+    middles = ends - sizes / 2
+    bounds = np.searchsorted(middles, ends[-1] * np.arange(number + 1) / number)
     bounds[0], bounds[-1] = 0, len(ends)
     return [slice(int(first), int(end)) for first, end in pairwise(bounds) if first < end]
