@@ -313,7 +313,17 @@ def test_a_cpu_uses_bf16_if_it_has_instructions_for_it(
         monkeypatch.delattr("torch.cpu.get_capabilities", raising=False)
     else:
         monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able, raising=False)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
     assert uses_bf16(TrainConfig(precision=precision), torch.device("cpu")) is expected
+
+
+@pytest.mark.parametrize("limit", ["DEFAULT", "AVX2"])
+def test_a_cpu_that_is_limited_to_older_instructions_does_not_use_bf16(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: limit)
+    assert not uses_bf16(TrainConfig(precision="auto"), torch.device("cpu"))
 
 
 GROWTH = """

@@ -52,5 +52,7 @@ def warn_of_emulated_bf16(config: TrainConfig, device: torch.device) -> None:
 def _cpu_has_bf16() -> bool:
     if not hasattr(torch.cpu, "get_capabilities"):  # older versions of PyTorch
         return False
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):  # the processor's, or as the user limits it
+        return False
     capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
