@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 from mtcli.config.build import build
+from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import selection_metric_of_run
 from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
 from mtcli.training import validation
-from mtcli.training.log import log_next, log_samples, log_scores, log_selection, warn_of_few_pairs
+from mtcli.training.log import (
+    log_next,
+    log_samples,
+    log_scores,
+    log_selection,
+    log_unused_cores,
+    warn_of_few_pairs,
+)
 
 Train = Callable[..., Path]
 
@@ -70,6 +78,23 @@ def test_the_end_names_the_report_and_the_next_commands(
     assert "resuming at step 3" in logged.messages
     log_next(run, test=False)
     assert logged.messages[-1].startswith("translate: ")
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "batch_tokens", "cores", "expected"),
+    [
+        (2, 4096, 2, ""),
+        (2, 4096, 8, "a step uses 2 of 8 cores; --set train.micro_batches=8 uses 8 of them"),
+        (2, 1024, 16, "a step uses 2 of 16 cores; --set train.micro_batches=4 uses 4 of them"),
+        (2, 512, 16, "a step uses 2 of 16 cores; a larger train.batch_tokens than 512 can use more of them"),
+    ],
+)
+def test_cores_that_a_step_does_not_use_are_reported(
+    micro_batches: int, batch_tokens: int, cores: int, expected: str, logged: pytest.LogCaptureFixture
+) -> None:
+    log_unused_cores(TrainConfig(micro_batches=micro_batches, batch_tokens=batch_tokens), cores)
+    assert expected in logged.text
+    assert bool(logged.text) is bool(expected)
 
 
 def test_missing_validation_pairs_are_reported_once(

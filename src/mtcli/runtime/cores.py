@@ -13,7 +13,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -71,9 +71,8 @@ class Cores:
             while pending:
                 yield pending.popleft().result()
         finally:
-            for future in pending:
-                if not future.cancel():
-                    future.exception()  # waits
+            running = [future for future in pending if not future.cancel()]
+            wait(running)
 
 
 ONE_CORE = Cores(1)
@@ -98,7 +97,8 @@ def usable_cores() -> int:
     - the quota of processor time of its control groups, as a container or a job of a cluster has it, rounded up;
     - `OMP_NUM_THREADS`, by which users limit other programs too.
 
-    The ranks that a launcher starts on one machine share its cores. torchrun sets `OMP_NUM_THREADS=1` for them unless
+    The ranks that a launcher starts on one machine share these cores, so it must not bind each to cores of its own.
+    torchrun sets `OMP_NUM_THREADS=1` for them unless
     it is set, so there the value 1 does not count.
     """
     cores = os.cpu_count() or 1

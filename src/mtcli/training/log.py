@@ -13,6 +13,7 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
 from mtcli.storage.state import State, mean_in_words
 from mtcli.training.corrections import describe_gain
+from mtcli.training.defaults.from_scratch import MIN_MICRO_BATCH_TOKENS
 from mtcli.training.validation import TestScores, Validation, describe_other_language, describe_scores
 
 log = logging.getLogger(__name__)
@@ -58,16 +59,17 @@ def warn_of_long_warmup(train: TrainConfig) -> None:
 
 
 def log_unused_cores(train: TrainConfig, num_cores: int) -> None:
-    """Log that a step on a CPU uses fewer cores than this process may use, and the setting that uses all of them."""
+    """Log that a step on a CPU uses fewer cores than this process may use, and the setting that uses more of them."""
     used = train.micro_batches * train.accumulate
-    if used < num_cores:
-        wanted = math.ceil(num_cores / train.accumulate)
-        log.info(
-            "a step uses %d of %s; --set train.micro_batches=%d uses all of them (other random numbers for dropout)",
-            used,
-            counted(num_cores, "core"),
-            wanted,
-        )
+    if used >= num_cores:
+        return
+    largest = train.batch_tokens // MIN_MICRO_BATCH_TOKENS
+    wanted = min(math.ceil(num_cores / train.accumulate), largest)
+    remedy = f"a larger train.batch_tokens than {train.batch_tokens:,} can use more of them"
+    if wanted > train.micro_batches:
+        used_then = min(wanted * train.accumulate, num_cores)
+        remedy = f"--set train.micro_batches={wanted} uses {used_then} of them (other random numbers for dropout)"
+    log.info("a step uses %d of %s; %s", used, counted(num_cores, "core"), remedy)
 
 
 def log_selection(valid: int, state: State) -> None:

@@ -104,6 +104,7 @@ class Adam:
             self.second_moments = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.steps += 1 if skipped is None else 1 - skipped
 
+        @torch.no_grad()  # of the thread that computes
         def update(share: slice) -> None:
             for weight_decay, indices in self._by_weight_decay(share):
                 torch._fused_adamw_(
@@ -123,8 +124,7 @@ class Adam:
                     found_inf=skipped,
                 )
 
-        with torch.no_grad():
-            list(self.cores.map(update, shares(self.parameters, self.cores.size)))
+        list(self.cores.map(update, shares(self.parameters, self.cores.size)))
 
     def _by_weight_decay(self, share: slice) -> list[tuple[float, list[int]]]:
         """Return each weight decay, and the indices of those parameters of a share that have it."""

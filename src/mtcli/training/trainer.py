@@ -145,6 +145,8 @@ class Trainer:
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
+            precision = "bf16" if self.learner.objective.bf16 else "float32"
+            log.info("matrix products in %s", precision)  # the processor may be another one than before
         self.learner.prepare()
         if not state.metrics_bytes:
             session.record("data", **session.data.counts)
@@ -153,6 +155,8 @@ class Trainer:
                 warn_of_few_pairs(session.config, len(session.data.train))
             warn_of_long_warmup(session.config.train)
             self.describe()
+        if session.device.type == "cpu":
+            log_unused_cores(session.config.train, usable_cores())
         log_selection(len(session.data.valid), state)
         with self.checkpoints.completed():
             if session.data.valid and session.data.fine_tunes and not state.step and state.start is None:
@@ -183,8 +187,6 @@ class Trainer:
         plan = Plan.of(session.config, session.data, self.batch_plan, session.device, session.group.size)
         session.record("plan", **asdict(plan))
         log.info("%s: %s, %s", session.config.preset, plan, counted(len(session.data.valid), "validation pair"))
-        if session.device.type == "cpu":
-            log_unused_cores(session.config.train, usable_cores())
         plan.check_memory(session.config)
 
     def _run_steps(self, received: list[int]) -> str:
