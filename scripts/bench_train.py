@@ -13,8 +13,8 @@ pairs with ours in that precision. On a CPU without bf16 instructions only the f
 [OPTIONS]"` replaces the float32 loop by another script, which is run with `--json --steps N` and prints
 `{"target_tokens_per_s": …}` as its last line.
 
-`--compare one-core` compares our trainer on all cores with the same on one core. `--compare busy` compares it while two
-other processes compute with the same on idle cores.
+`--compare one-core` compares our trainer, which uses as many cores as `--micro-batches`, with the same on one core.
+`--compare busy` compares it while two other processes compute with the same on idle cores.
 
 The script prints two tables and, as the last line, JSON: `pairs`, and the figures of the first pair. `ratio` is the
 median of the ratios of neighbouring runs, ours to the baseline's, in target tokens per second (with `</s>`, without
@@ -213,6 +213,7 @@ def report(found: dict[Side, list[Figures]], pairs: list[tuple[Side, Side]], arg
         print(f"{name_of(a)} : {name_of(b)}: {shown}: {medians}")
     cores = usable_cores()
     result = {**compared[0], "pairs": compared, "runs": args.runs, "steps": args.steps, "cores": cores}
+    result["micro_batches"] = args.micro_batches
     print(json.dumps(result))
 
 

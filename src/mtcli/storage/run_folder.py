@@ -33,9 +33,10 @@ MAY_DIFFER = frozenset({
     "train.max_steps", "train.time", "train.keep", "train.tensorboard", "train.compile", "train.engine",
     "train.micro_batches", "data.note",
 })  # fmt: skip
-"""The budget, which may grow, and settings that change no result.
+"""The budget, which may grow, and other settings that a resumed run may change.
 
-`train.compile` and `train.micro_batches` change the rounding, and the random numbers of dropout.
+With another `train.compile` or `train.micro_batches`, the rounding and the random numbers of dropout are others, so the
+run does not end with the bits of an undisturbed one.
 """
 
 

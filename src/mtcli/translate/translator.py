@@ -325,8 +325,9 @@ class _Search:
 
         The longest sources come first, so that a batch that is too large fails at once. There are as few batches as the
         backend allows, because the last steps of a batch, with few sources left, cost nearly as much as its first
-        steps. The batches have equally many tokens, so that no core waits long for another. They do not depend on the
-        number of cores, so neither do the last bits of scores, nor the choice of a checkpoint by its translations.
+        steps. The batches have equally many tokens, so that no core waits long for another. Those of PyTorch do not
+        depend on the number of cores, so neither do the last bits of its scores, nor the choice of a checkpoint by its
+        translations. CTranslate2 gets larger batches on more cores.
         """
         sources = sorted(sources, key=lambda source: -len(source.ids))
         lengths = [len(source.ids) + 1 for source in sources]  # with </s>
