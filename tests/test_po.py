@@ -112,6 +112,15 @@ msgstr[1] ""
 """
 
 
+@pytest.mark.parametrize("flags", ["c-format", "unknown-format"])
+def test_a_directive_with_very_many_zeros_is_searched_in_linear_time(flags: str) -> None:
+    form = format_of(flags)
+    assert form is not None
+    zeros = "0" * 500_000
+    assert form.directives.findall(f"%{zeros}d") == [f"%{zeros}d"]
+    assert form.directives.findall(f"%{zeros}") == []
+
+
 def test_a_rare_plural_form_needs_no_number_and_others_do() -> None:
     assert translated(PLURAL.encode(), "datei") == ["datei", "%d datei"]
     assert translated(PLURAL.replace("n != 1", "n%10 != 1").encode(), "datei") == ["%d datei", "%d datei"]

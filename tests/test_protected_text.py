@@ -93,6 +93,13 @@ def test_a_long_text_has_the_same_protected_text(text: str) -> None:
         assert find_protected(text) == expected
 
 
+@pytest.mark.parametrize("start", ["%", "%1$", "%(a)", "%[1]"])
+def test_a_conversion_with_very_many_zeros_is_searched_in_linear_time(start: str) -> None:
+    text = f"{start}{'0' * 500_000}"
+    assert (0, len(text) + 1) in find_protected(f"{text}d")
+    assert (0, len(text)) not in find_protected(text)
+
+
 def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """One call of the library holds the lock of the interpreter until it returns."""
     places = []

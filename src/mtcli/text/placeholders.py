@@ -16,12 +16,13 @@ from mtcli.text import symbols
 from mtcli.text.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
 
 _CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
+# The flags keep all zeros (`*+`): shared with the width, they would take quadratic time in `%0000`.
 _PRINTF = (
-    rf"%(?:\d+\$)?[-+#0']*(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?{_CONVERSION}|"
-    r"%[-+#0']*\d*<PRI\w+>"
+    rf"%(?:\d+\$)?[-+#0']*+(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?{_CONVERSION}|"
+    r"%[-+#0']*+\d*<PRI\w+>"
 )
-_PYTHON = r"%\([^()\s]+\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
-_GO = r"%\[\d+\][-+# 0]*\d*(?:\.\d+)?[A-Za-z]"
+_PYTHON = r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
+_GO = r"%\[\d+\][-+# 0]*+\d*(?:\.\d+)?[A-Za-z]"
 _QT = r"%L?(?:\d{1,2}|n)\b"
 # Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
 _LETTER = r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"

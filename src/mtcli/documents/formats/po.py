@@ -32,9 +32,10 @@ from mtcli.runtime.wording import counted
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
 
+# A width begins with no zero, which is a flag: shared by both, zeros would take quadratic time in `%0000`.
 _PRINTF = re.compile(
     r"%(?:\d+\$|\d+:|\[\d+\]|\([^()]*\)|<(?!PRI)\w+>(?=[-+ #0'\d.*a-zA-Z])|\{\w+\})?"  # the argument
-    r"[-+ #0',I]*(?:\*(?:\d+\$)?|\d+)?(?:\.(?:\*(?:\d+\$)?|\d*))?"  # flags, width, precision
+    r"[-+ #0',I]*(?:\*(?:\d+\$)?|(?!0)\d+)?(?:\.(?:\*(?:\d+\$)?|\d*))?"  # flags, width, precision
     r"(?:<PRI\w+>|(?:hh?|ll?|[Lqjzt])?[A-Za-z%@])"
 )
 _QT = re.compile(r"%(?:L?\d{1,2}%?|[A-Za-z%]|\|[^|]*\|)")
