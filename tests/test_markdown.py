@@ -140,6 +140,11 @@ def test_a_file_that_would_take_too_much_memory_is_refused(
         read(content.encode(), OPTIONS)
 
 
+def test_very_many_unfinished_footnotes_are_read_in_linear_time() -> None:
+    content = f"[^{'a' * 100}" * 10_000
+    assert shown(read, content) == [content]
+
+
 def test_the_marks_of_code_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "MAX_BLOCK_MARKS", 0)
     assert shown(read, "a\n\n    *b* [c]\n\n```\n*d*\n```\n") == ["a"]

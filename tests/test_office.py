@@ -350,6 +350,13 @@ def test_texts_of_cells_are_lines_or_runs(strings: str, segments: list[str], wri
     assert shouted_strings(strings) == written
 
 
+def test_very_long_white_space_in_a_cell_is_read_in_linear_time() -> None:
+    files = files_of(workbook(f"<si><r><t{SPACE}>One{' ' * 1_000_000}two</t></r></si>"))
+    content = archive_of(files, stored=list(files))
+    document = read_document(content, XLSX)
+    assert document.write(document.segments) == content
+
+
 def test_text_that_looks_like_an_escape_is_escaped() -> None:
     document = read_document(workbook("<si><t>one</t></si>"), XLSX)
     assert "<t>_x005F_x0041_ &lt;b&gt;</t>" in files_of(document.write([("_x0041_ <b>",)]))["xl/sharedStrings.xml"]

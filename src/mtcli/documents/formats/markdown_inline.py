@@ -24,7 +24,7 @@ _PLACE = "place"
 _RAW = "raw"
 _SPECIAL = re.compile(
     r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{[#.:][^{}]*\}|\{[\w:.-]+\}"  # templates, attributes, roles
-    r"|\[\^[^\]\s]+\]:?|^\[![A-Z]+\]|^\[[ xX]\](?=\s)"  # footnotes, alerts, tasks
+    r"|\[\^[^\[\]\s]+\]:?|^\[![A-Z]+\]|^\[[ xX]\](?=\s)"  # footnotes, alerts, tasks
     r"|^:{3,}.*$|^(?:!!!|\?\?\?\+?)\s+[\w-]+|^:(?=\s)|\$\$[^$]+\$\$"  # directives, admonitions, definitions, formulas
 )
 """Markup of common extensions of Markdown. It stays as it is."""
