@@ -1,5 +1,6 @@
 import io
 import re
+import tracemalloc
 import zipfile
 from dataclasses import replace
 
@@ -268,7 +269,7 @@ def test_text_of_a_slide_that_changes_places_stays_in_runs_with_one_text() -> No
     document = read_document(presentation(f"<a:p>{slide_run('a ')}{slide_run('b', BOLD)}{slide_run(' c')}</a:p>"), PPTX)
     ((a, opening, b, closing, c),) = document.segments
     written = files_of(document.write([(opening, closing, a, c, b)]))["ppt/slide.xml"]
-    assert written == shape(f"<a:p>{slide_run('a ')}{slide_run(' c')}{slide_run('b')}</a:p>")
+    assert written == shape(f"<a:p>{slide_run('a  cb')}</a:p>")
 
 
 def test_notes_comments_and_layouts_of_slides() -> None:
@@ -334,8 +335,7 @@ SPACE = ' xml:space="preserve"'
         (
             f"<si><r><t{SPACE}>a </t></r><r><rPr><b/></rPr><t>b\nc</t></r></si>",
             ["a [<r1>]b[<br 2/>]c[</r1>]"],
-            f"<si><r><t{SPACE}>A </t></r><r><rPr><b/></rPr><t{SPACE}>B</t></r><r><rPr><b/></rPr><t{SPACE}>\n</t></r>"
-            f"<r><rPr><b/></rPr><t{SPACE}>C</t></r></si>",
+            f"<si><r><t{SPACE}>A </t></r><r><rPr><b/></rPr><t{SPACE}>B\nC</t></r></si>",
         ),
         (
             '<si><t>one</t><rPh sb="0" eb="1"><t>reading</t></rPh><phoneticPr fontId="1"/></si>',
@@ -357,9 +357,32 @@ def test_very_long_white_space_in_a_cell_is_read_in_linear_time() -> None:
     assert document.write(document.segments) == content
 
 
+def test_line_breaks_in_a_run_take_memory_in_proportion_to_the_size_of_the_file() -> None:
+    look = f'<rPr><rFont val="{"a" * 100_000}"/></rPr>'
+    lines = "".join(f"line {number}\n" for number in range(2_000))
+    files = files_of(workbook(f"<si><r>{look}<t{SPACE}>{lines}end</t></r><r><t>x</t></r></si>"))
+    content = archive_of(files, stored=list(files))
+    tracemalloc.start()
+    try:
+        document = read_document(content, XLSX)
+        written = document.write([shout(segment) for segment in document.segments])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert files_of(written)["xl/sharedStrings.xml"].count(look) == 1
+    assert peak < 100 * len(content)
+
+
 def test_text_that_looks_like_an_escape_is_escaped() -> None:
     document = read_document(workbook("<si><t>one</t></si>"), XLSX)
     assert "<t>_x005F_x0041_ &lt;b&gt;</t>" in files_of(document.write([("_x0041_ <b>",)]))["xl/sharedStrings.xml"]
+
+
+def test_text_that_looks_like_an_escape_with_the_next_one_is_escaped() -> None:
+    document = read_document(workbook("<si><t>one_x0007_two</t></si>"), XLSX)
+    ((_, escape, _),) = document.segments
+    written = document.write([("_x0041", escape, "two")])
+    assert "<t>_x005F_x0041_x0007_two</t>" in files_of(written)["xl/sharedStrings.xml"]
 
 
 def test_a_text_that_is_too_long_for_a_cell_is_not_written(caplog: pytest.LogCaptureFixture) -> None:

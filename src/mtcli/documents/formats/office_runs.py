@@ -116,7 +116,8 @@ _PLAIN = {
 _LINE_BREAKS = re.compile(r"(?P<break>(?:[\r\n]|&#(?:1[03]|x[aAdD]);|_x000[aAdD]_)+)|(?P<point>_x[0-9A-Fa-f]{4}_)")
 _ESCAPES = re.compile(r"(?:(?<!\s)\s*)?(?:[\r\n]|_x[0-9A-Fa-f]{4}_)+\s*")
 """Line breaks and escapes with the white space around them, which is searched only from its start: in linear time."""
-_ESCAPE_LIKE = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")
+_ESCAPE_LIKE = re.compile(r"_(?=x[0-9A-Fa-f]{4}(?:_|\Z))")
+"""Also at the end of a text, where an escape may follow."""
 
 
 def markup_of(element: Element) -> Markup | None:
@@ -157,7 +158,7 @@ class _RunItem(Item):
     after: str | None = None
     """The properties of the run in which it ends."""
     look: str | None = None
-    """Of text: the properties with which it is written."""
+    """Of text, and of an escape, which has it in `raw`: the properties with which it is written."""
     field: str = ""
     """Of a mark of a field: `begin`, `separate` or `end`."""
 
@@ -189,7 +190,7 @@ def paragraph_span(text: str, paragraph: Element, markup: Markup) -> Span | None
         markup: The names of its elements.
     """
     prefix = tag_name(text, paragraph).removesuffix(paragraph.name)
-    items = _join_fields(text, list(_items(text, paragraph, markup, prefix)))
+    items = _join_fields(text, list(_items(text, paragraph, markup)))
     if not any(has_letters(item.text) for item in items):
         return None
     paired, partner = pair_tags(items)
@@ -203,7 +204,7 @@ def paragraph_span(text: str, paragraph: Element, markup: Markup) -> Span | None
     return Span(kept[0].start, end, segment, partial(_write, plan), places)
 
 
-def _items(text: str, element: Element, markup: Markup, prefix: str) -> Iterator[_RunItem]:
+def _items(text: str, element: Element, markup: Markup) -> Iterator[_RunItem]:
     """Yield what is in a paragraph or in an element around runs."""
     for child in element.elements():
         start, end = outside(text, child)
@@ -212,13 +213,13 @@ def _items(text: str, element: Element, markup: Markup, prefix: str) -> Iterator
         if markup.is_run(child, element) and not markup.has_single_text:
             yield from _run_items(text, child, markup)
         elif markup.is_run(child, element) or (markup.has_single_text and child.name in markup.as_text):
-            yield from _single_text(text, child, markup, prefix)
+            yield from _single_text(text, child, markup)
         elif child.name in markup.containers and child.namespace == element.namespace and not is_empty_tag(text, child):
             opening = inside(text, child)[0]
             for properties in child.elements(*markup.properties):
                 opening = max(opening, outside(text, properties)[1])
             yield _RunItem(start, opening, "open", name=f"container {start}")
-            yield from _items(text, child, markup, prefix)
+            yield from _items(text, child, markup)
             yield _RunItem(child.close, end, "close", name=f"container {start}")
         else:
             name = "br" if child.name in markup.spaces else ""
@@ -247,7 +248,7 @@ def _run_items(text: str, run: Element, markup: Markup) -> Iterator[_RunItem]:
             yield _RunItem(start, end, "point", name=name, word=is_word, before=look, after=look, field=mark)
 
 
-def _single_text(text: str, run: Element, markup: Markup, prefix: str) -> Iterator[_RunItem]:
+def _single_text(text: str, run: Element, markup: Markup) -> Iterator[_RunItem]:
     """Yield the text of a run that has nothing else, or of a text without a run, and the escapes in it."""
     start, end = outside(text, run)
     if run.name == "r" and any(child.name not in ("t", *markup.properties) for child in run.elements()):
@@ -261,8 +262,7 @@ def _single_text(text: str, run: Element, markup: Markup, prefix: str) -> Iterat
     for number, (piece, is_escape) in enumerate(pieces):
         piece_end = end if number == len(pieces) - 1 else start + 1
         if is_escape:
-            written = f"<{prefix}r>{look}<{prefix}t{KEPT_SPACE}>{escape({}, piece)}</{prefix}t></{prefix}r>"
-            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=written)
+            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape({}, piece), look=look)
         else:
             yield _RunItem(place, piece_end, "text", piece, look=look)
         place = piece_end
@@ -426,7 +426,11 @@ def _bases(items: Sequence[_RunItem]) -> dict[int, str | None]:
 
 
 def _write(plan: _Plan, translation: Inline, copied: Mapping[str, str]) -> str:
-    """Return the runs of a translation. They begin and end in the runs in which the span begins and ends."""
+    """Return the runs of a translation. They begin and end in the runs in which the span begins and ends.
+
+    Lines of a cell with the same properties are in one run: with a run each, they would take the memory of the
+    properties as often as there are lines.
+    """
     markup = plan.markup
     pieces: list[str] = []
     run = plan.first
@@ -434,31 +438,41 @@ def _write(plan: _Plan, translation: Inline, copied: Mapping[str, str]) -> str:
     for part in translation:
         if isinstance(part, str):
             if part:
-                pieces.append(_switch(plan.prefix, run, looks[-1]))
+                pieces.append(_switch(plan, run, looks[-1]))
                 content = escape_text(part, has_escapes=markup.has_escapes)
-                pieces.append(f"<{plan.prefix}t{markup.text_attributes}>{content}</{plan.prefix}t>")
+                pieces.append(content if markup.has_single_text else f"{_text_tag(plan)}{content}</{plan.prefix}t>")
                 run = looks[-1]
-                if markup.has_single_text:
-                    pieces.append(_switch(plan.prefix, run, None))
-                    run = None
             continue
         item = plan.items.get(part.raw)
-        if item:
-            pieces.append(_switch(plan.prefix, run, item.before))
-            pieces.append(item.raw or copied[part.raw])
+        if item and item.raw:
+            pieces.append(_switch(plan, run, item.look))
+            pieces.append(item.raw)
+            run = item.look
+        elif item:
+            pieces.append(_switch(plan, run, item.before))
+            pieces.append(copied[part.raw])
             run = item.after
         if part.kind == "open":
             looks.append(plan.formats[part.raw])
         elif part.kind == "close" and len(looks) > 1:
             looks.pop()
-    pieces.append(_switch(plan.prefix, run, plan.last))
+    pieces.append(_switch(plan, run, plan.last))
     return "".join(pieces)
 
 
-def _switch(prefix: str, run: str | None, wanted: str | None) -> str:
-    """Return the tags that end one run and begin another. None is the place between two runs."""
+def _switch(plan: _Plan, run: str | None, wanted: str | None) -> str:
+    """Return the tags that end one run and begin another, with those of its text if it has only one.
+
+    None is the place between two runs.
+    """
     if run == wanted:
         return ""
-    closing = "" if run is None else f"</{prefix}r>"
-    opening = "" if wanted is None else f"<{prefix}r>{wanted}"
+    has_single_text = plan.markup.has_single_text
+    end = f"</{plan.prefix}t></{plan.prefix}r>" if has_single_text else f"</{plan.prefix}r>"
+    closing = "" if run is None else end
+    opening = "" if wanted is None else f"<{plan.prefix}r>{wanted}{_text_tag(plan) if has_single_text else ''}"
     return closing + opening
+
+
+def _text_tag(plan: _Plan) -> str:
+    return f"<{plan.prefix}t{plan.markup.text_attributes}>"
