@@ -100,6 +100,22 @@ def test_paragraphs_are_text_and_pairs_of_tags(paragraph: str, segment: str, wri
     assert shouted(paragraph) == written
 
 
+@pytest.mark.parametrize("count", ["101", "9999", "99999", "9" * 5_000])
+def test_an_element_for_very_many_spaces_stays(count: str) -> None:
+    spaces = f'<text:s text:c="{count}"/>'
+    paragraph = f"<text:p>one{spaces} two</text:p>"
+    (segment,) = shown(read, text_document(paragraph, STYLES), NAME)
+    assert re.sub(r"\[<br \d+/>\]", "|", segment) == "one| two"
+    assert shouted(paragraph) == f"<text:p>ONE{spaces} TWO</text:p>"
+
+
+def test_spaces_of_several_elements_are_written_as_several() -> None:
+    spaces = '<text:s text:c="100"/>' * 2
+    assert shown(read, text_document(f"<text:p>one{spaces}two</text:p>"), NAME) == [f"one{' ' * 200}two"]
+    written = shouted(f"<text:p>one{spaces}two</text:p>")
+    assert written == '<text:p>ONE <text:s text:c="100"/><text:s text:c="99"/>TWO</text:p>'
+
+
 def test_marks_fields_and_tabs_are_tags() -> None:
     paragraph = (
         '<text:p>see <text:bookmark-start name="a"/>it<text:bookmark-end name="a"/><text:tab/>at'

@@ -30,8 +30,10 @@ MIMETYPE = "application/vnd.oasis.opendocument.text"
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 _PARAGRAPHS = frozenset({"p", "h"})
 _PAIRS = frozenset({"span", "a", "meta"})
-_SPACES = frozenset({"tab", "line-break"})
-"""Markup that separates words, as `<br>` does in HTML."""
+_SPACES = frozenset({"tab", "line-break", "s"})
+"""Markup that separates words, as `<br>` does in HTML. Few spaces are text, see `_FEW_SPACES`."""
+_FEW_SPACES = 100
+"""Spaces for which an element may stand in a segment. One for more stays as it is: small files could take gigabytes."""
 _DROPPED = frozenset({"soft-page-break"})
 _MARKS = re.compile(
     r"(?:bookmark|reference-mark|change|toc-mark|user-index-mark|alphabetical-index-mark)(?:-start|-end)?"
@@ -176,7 +178,7 @@ def _classify(element: Element, looks: Looks) -> InlineRole:
     name = _name(element)
     if name in _PAIRS:
         return InlineRole("pair", is_dropped=name == "span" and _look_of(element, looks) is None)
-    if name == "s":
+    if name == "s" and _count(element) <= _FEW_SPACES:
         return InlineRole("text", text=" " * _count(element))
     if name == "ruby":
         base = next(element.elements("ruby-base"), None)
@@ -192,7 +194,9 @@ def _classify(element: Element, looks: Looks) -> InlineRole:
 def _count(space: Element) -> int:
     """Return the number of spaces that an element stands for."""
     number = space.attributes.get("c", "1")
-    return int(number) if re.fullmatch("[0-9]{1,4}", number) else 1
+    if not re.fullmatch("[0-9]+", number):
+        return 1
+    return int(number) if len(number) <= 4 else _FEW_SPACES + 1
 
 
 def _joined(items: Iterator[Item], looks: Mapping[int, str | None]) -> list[Item]:
@@ -239,7 +243,9 @@ def _render(prefix: str, translation: Inline, markup: Mapping[str, str]) -> str:
 
 
 def _spaces(prefix: str, spaces: re.Match[str]) -> str:
-    return f'<{prefix}s {prefix}c="{len(spaces[0])}"/>'
+    full, rest = divmod(len(spaces[0]), _FEW_SPACES)
+    counts = [_FEW_SPACES] * full + [rest] * (rest > 0)
+    return "".join(f'<{prefix}s {prefix}c="{count}"/>' for count in counts)
 
 
 def _structure(element: Element, looks: Looks) -> int:
