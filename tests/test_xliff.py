@@ -52,6 +52,19 @@ def test_targets_are_added_to_xliff_2() -> None:
     assert len(xliff.read(found.encode(), OPTIONS).segments) == 0
 
 
+def test_a_new_state_in_xliff_2_removes_the_details_of_the_old_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The standard wants `subState` to be updated or deleted when `state` changes."""
+    start_tag = """<segment id="1" note=' subState="a"'\n subState = 'x:todo' state="initial">"""
+    kept = '<segment id="2" state="final" subState="x:done"><source>a</source><target>b</target></segment>'
+    units = f"<unit>{start_tag}<source>one</source></segment>{kept}</unit>"
+    content = f'<xliff version="2.0" srcLang="en" trgLang="de"><file id="f">{units}</file></xliff>'
+    written = """<segment id="1" note=' subState="a"' state="translated"><source>one</source><target>ONE</target>"""
+    document = read_document(content.encode(), OPTIONS_XLIFF)
+    found = document.write([shout(segment) for segment in document.segments]).decode()
+    assert found == content.replace(f"{start_tag}<source>one</source>", written)
+    assert not caplog.text  # the structure is that of the source
+
+
 def rated(content: str) -> str:
     """Return a file with its segments in upper case and a confidence of 10, 20, … each, as `translate` writes it."""
     document = read_document(content.encode(), OPTIONS_XLIFF)

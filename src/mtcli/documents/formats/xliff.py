@@ -34,7 +34,7 @@ NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-sugges
 ORIGIN = "mtcli"
 """The origin of suggestions and markers with a confidence."""
 _START_OF_TARGET = re.compile(r"(?P<space>\s*)<(?P<prefix>(?:[^\s<>/:]+:)?)target\b")
-_CHANGING = frozenset({"state", "target-language", "trgLang"})
+_CHANGING = frozenset({"state", "subState", "target-language", "trgLang"})
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
 _CLOSING = frozenset({"ex", "ept", "ec", "em"})
@@ -213,10 +213,13 @@ class _Reader2(_Reader1):
         return place(f"<{marker} {attributes}>{content}</{marker}>")
 
     def _translated(self, segment: Element) -> Iterator[Edit]:
-        """Yield the edit that changes the state of a segment, if it says that there is no translation."""
+        """Yield the edit that changes the state of a segment, if it says that there is no translation.
+
+        Its `subState` tells more about the old state, so the standard wants it deleted.
+        """
         if segment.attributes.get("state") in UNTRANSLATED_STATES:
             end = inside(self.text, segment)[0]
-            start_tag = self.text[segment.start : end]
+            start_tag = _without_attribute(self.text[segment.start : end], "subState")
             yield Edit(segment.start, end, _with_attribute(start_tag, "state", "translated"))
 
 
@@ -227,6 +230,14 @@ def _with_attribute(start_tag: str, name: str, value: str) -> str:
             return f'{start_tag[: attribute.start("value")]}"{value}"{start_tag[attribute.end("value") :]}'
     opening = start_tag.removesuffix(">").removesuffix("/").rstrip()
     return f'{opening} {name}="{value}"{start_tag[len(opening) :]}'
+
+
+def _without_attribute(start_tag: str, name: str) -> str:
+    """Return a start tag without an attribute."""
+    for attribute in _ATTRIBUTE.finditer(start_tag):
+        if attribute["name"] == name:
+            return start_tag[: attribute.start()].rstrip() + start_tag[attribute.end() :]
+    return start_tag
 
 
 def _classify(element: Element) -> InlineRole:
