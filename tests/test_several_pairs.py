@@ -564,6 +564,10 @@ def test_a_given_tokenizer_needs_one_vocabulary_and_the_tags(
     train_tokenizer(toy_pairs(300)).save(tmp_path / "tokenizer.json")
     with pytest.raises(UsageError, match="xx: the vocabulary has no tag for this target language, for none"):
         prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}")
+    train_tokenizer(toy_pairs(300), target_languages=("zh_Hans", "fr")).save(tmp_path / "tokenizer.json")
+    both = ["zh_Hans", "zh_Hant"]
+    with pytest.raises(UsageError, match="zh_Hant: the vocabulary has the tag of zh_Hans for this target language"):
+        prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}", tgt=both)
 
 
 @pytest.mark.parametrize("target", ["es", "xx"])
