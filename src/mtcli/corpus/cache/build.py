@@ -78,7 +78,7 @@ def build_data(
     inputs = fingerprint_inputs(config)  # before reading, so that a change during reading is noticed
     corpora = Corpora(config)
     splits, given_counts = read_given_splits(config, corpora)
-    training = TrainingPairs(corpora, hold_out(config, corpora))
+    training = TrainingPairs(corpora, hold_out(config, corpora), splits)
     training.check_not_empty()
     if tokenizer is None:
         tokenizer = _train_tokenizer(config, training, parent)
