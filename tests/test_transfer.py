@@ -499,6 +499,13 @@ def test_a_given_tokenizer_is_used_for_a_child_only(parent: Path, child_tsv: Pat
         request(parent, child_tsv, tmp_path / "other", setting, tgt="de")
 
 
+def test_a_given_tokenizer_needs_no_settings_of_the_parents(child_tsv: Path, toy_tsv: Path, tmp_path: Path) -> None:
+    separate = trained(None, toy_tsv, tmp_path / "separate", "tokenizer.joint=false", "train.max_steps=1", tgt="de")
+    train_tokenizer(other_pairs(), vocab_size=330).save(tmp_path / "given.json")
+    setting = f'tokenizer.file="{tmp_path / "given.json"}"'
+    assert request(separate, child_tsv, tmp_path / "child", setting).config.tokenizer.joint
+
+
 @pytest.mark.parametrize("setting", ['tokenizer.type="word"', "tokenizer.joint=false"])
 def test_fine_tuning_refuses_another_tokenizer(parent: Path, child_tsv: Path, tmp_path: Path, setting: str) -> None:
     name = setting.partition("=")[0]

@@ -113,6 +113,8 @@ def resolve(
     corrects = given.get("data", {}).get("corrections") is not None
     if initial is not None:
         from_model = initial.values()
+        if given.get("tokenizer", {}).get("file"):  # whose type and sides are those of its file
+            from_model = {name: value for name, value in from_model.items() if not name.startswith("tokenizer.")}
         if corrects:
             from_model |= _values_for_corrections(initial, given)
         _check_direction_is_given(initial, given)
