@@ -1,5 +1,6 @@
 """The server's memories, and corrections of its translations by users."""
 
+import fcntl
 import json
 import os
 import re
@@ -7,10 +8,12 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +189,42 @@ def test_a_line_that_was_not_written_to_its_end_is_moved_aside(
     assert len(memory) == 1
     corrections.add([("c", "d")])
     assert path.read_text().startswith(f"{whole}c\td\t2")
+
+
+def test_lines_that_were_moved_aside_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.tsv"
+    for line in ("first", "second", "third"):
+        path.write_text(f"source\ttranslation\tdate\tnote\n{line}")
+        Corrections(path, Memory())
+    kept = {aside.name: aside.read_text() for aside in tmp_path.glob("*.incomplete*")}
+    names = [f"corrections.tsv.incomplete{number}" for number in ("", 2, 3)]
+    assert kept == dict(zip(names, ("first", "second", "third"), strict=True))
+
+
+def test_a_line_that_another_server_is_writing_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "corrections.tsv"
+    head = "source\ttranslation\tdate\tnote\n"
+    memory = Memory()
+    starts_to_wait = threading.Event()
+
+    def flock(file: Any, operation: int) -> None:
+        starts_to_wait.set()
+        fcntl.flock(file, operation)
+
+    with path.open("a", encoding="utf-8") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(f"{head}a\tb")
+        other.flush()
+        monkeypatch.setattr(module, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX))
+        starting = threading.Thread(target=Corrections, args=(path, memory))
+        starting.start()
+        while starting.is_alive() and not starts_to_wait.wait(0.01):
+            pass
+        other.write("\t2026\t\n")
+    starting.join()
+    assert path.read_text() == f"{head}a\tb\t2026\t\n"
+    assert not list(tmp_path.glob("*.incomplete*"))
+    assert memory.exact("a") is not None
 
 
 def test_a_last_line_without_a_line_end_counts(tmp_path: Path) -> None:
