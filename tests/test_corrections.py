@@ -29,6 +29,7 @@ from mtcli.serve.app import create_app, load_app
 from mtcli.serve.corrections import Corrections, MemorySources, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
+from mtcli.serve.translation import corrected_pairs
 from mtcli.translate.memory import Memory
 
 (LINE, USUAL), (OTHER, OTHER_USUAL) = PAIRS[7], PAIRS[8]
@@ -110,6 +111,54 @@ def test_the_lines_of_a_text_are_corrected_one_by_one(tmp_path: Path) -> None:
             {"error": "s: 1 lines, and q has 2; a correction has as many"},
         )
     assert [row[:2] for row in lines_of(tmp_path)[1:]] == [[LINE, "Uno."], [OTHER, "Otro."]]
+
+
+WRAPPED = (
+    "one red dog sees one big cat and one red\ncat sees one red dog. one big dog sees one\nbig dog and one red cat.\n"
+)
+"""A paragraph of two sentences."""
+
+
+@pytest.mark.parametrize(
+    "corrected",
+    [
+        "uno dos tres cuatro cinco seis siete ocho\nnueve diez once doce. trece catorce quince\ndieciseis.\n",
+        "uno dos tres\ncuatro cinco seis siete ocho nueve diez once doce.\ntrece catorce quince dieciseis.",
+        "uno dos tres cuatro cinco seis siete ocho nueve diez once doce. trece catorce quince dieciseis.",
+    ],
+)
+def test_a_wrapped_paragraph_is_corrected_as_a_whole(tmp_path: Path, corrected: str) -> None:
+    text = f"{LINE}\r\n- {OTHER}\n\n{WRAPPED}"
+    with correcting(tmp_path) as site:
+        before = site.json("/translate", q=text, source="en")[1]["translatedText"]
+        assert suggest(site, text, f"Uno.\n- Otro.\n\n\n{corrected}")[0] == 200
+        after = site.json("/translate", q=text, source="en")[1]["translatedText"]
+        assert after.split() == f"Uno. - Otro. {corrected}".split()
+        assert len(before.splitlines()[-1]) < 60
+        assert suggest(site, text, f"Uno.\n- Otro.\n{corrected}") == (
+            400,
+            {"error": "s: 1 paragraphs, and q has 2; a correction has as many"},
+        )
+    assert [row[:2] for row in lines_of(tmp_path)[1:]] == [
+        [LINE, "Uno."],
+        [f"- {OTHER}", "- Otro."],
+        [" ".join(WRAPPED.split()), " ".join(corrected.split())],
+    ]
+
+
+def test_wrapped_items_of_a_list_are_corrected_one_by_one(tmp_path: Path) -> None:
+    one, other, _ = WRAPPED.splitlines()
+    text = f"- {one}\n  {other}\n- {LINE}\n"
+    corrected = f"- {other}\n  {one}\n- Uno.\n"
+    with correcting(tmp_path) as site:
+        assert suggest(site, text, corrected)[0] == 200
+        assert site.json("/translate", q=text, source="en")[1]["translatedText"].split() == corrected.split()
+        assert suggest(site, text, "- Uno.\n")[0] == 400
+
+
+def test_wrapped_chinese_is_joined_without_spaces() -> None:
+    line = "狗看见猫狗看见猫狗看见猫狗看见猫狗看见猫狗"
+    assert corrected_pairs([line, line, "猫。"], ["a cat"]) == [(f"{line}{line}猫。", "a cat")]
 
 
 def test_forms_of_libretranslate_are_taken(tmp_path: Path) -> None:
