@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
+from helpers.toy import SEVERAL_PAIRS, several_toy
 
-from mtcli.corpus.cache.prepare import reopen
+from mtcli.config.build import build
+from mtcli.corpus.cache.prepare import prepare, reopen
 from mtcli.corpus.corrections import CORRECTED, REPLACED, read_corrections
 from mtcli.corpus.held_out import read_split
 from mtcli.corpus.readers.pairs import read_pairs
@@ -20,11 +23,12 @@ from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair
 from mtcli.training import evaluator
-from mtcli.training.corrections import CorrectionFigures
+from mtcli.training.corrections import CorrectionFigures, count_given
 from mtcli.training.request import TrainingRequest, resolve
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 from mtcli.training.validation import Validation
+from mtcli.translate.translation import Options
 
 Train = Callable[..., Path]
 
@@ -292,6 +296,28 @@ def test_later_corrections_are_learned_by_the_model_that_learned_the_earlier_one
     pairs = list(read_pairs(str(run), "en", "xx"))
     assert [target for each, target in pairs if each == source] == ["changed"]
     assert set(some[1:]) <= set(pairs)
+
+
+def test_a_model_is_not_reminded_of_the_pairs_that_show_what_it_forgets(
+    toy_run: Path, toy_tsv: Path, three: Path, tmp_path: Path
+) -> None:
+    asked = request(three, tmp_path / "run", toy_run, **{"data.train": [str(toy_tsv)]})
+    assert asked.init is not None
+    data = prepare(asked.config, tmp_path / "run", init=asked.init.parent)
+    trained_on = set(data.tokenizer.decode_src([data.train[row][0].tolist() for row in range(len(data.train))]))
+    held_out = {source for name in ("valid", "test") for source, _ in read_split(toy_run, name)}
+    assert held_out
+    assert len(trained_on) > 100
+    assert trained_on.isdisjoint(held_out)
+
+
+def test_corrections_are_counted_with_the_tag_of_their_language() -> None:
+    translator = several_toy()
+    sources = [source for source, _ in SEVERAL_PAIRS[Direction("en", "es")]][:5]
+    config = build(None, {"data.train": ["x.tsv"], "data.src": "en", "data.tgt": "es"}, ["decode.beam_size=1"])
+    options = replace(Options.of(config.decode), to="es")
+    given = [(each.source, each.text) for each in translator.translate(sources, options, quiet=True)]
+    assert count_given(translator.backend, given, config).given == len(sources)
 
 
 # ---- what is refused ----

@@ -134,6 +134,18 @@ def test_languages_are_taken_from_the_names_of_each_corpus(tmp_path: Path) -> No
         resolve(None, {"data.train": prefixes, "data.src": "es", "data.valid": "v.tsv"}, [])
 
 
+def test_codes_of_one_language_are_one_direction(tmp_path: Path) -> None:
+    names = ("a.en-de.tsv", "b.eng-deu.tsv", "c.en-fr.tsv")
+    paths = [str(write_tsv(tmp_path / name, toy_pairs(3))) for name in names]
+    config = resolve(None, {"data.train": paths}, [], out=Path("does-not-exist")).config
+    assert config.data.directions == (Direction("en", "de"), Direction("en", "fr"))
+    assert config.data.target_languages == ("de", "fr")
+    config = resolve(
+        None, {"data.train": paths, "data.src": "en", "data.tgt": ["pt", "pt_BR", "fr"]}, [], out=Path("no")
+    ).config
+    assert config.data.target_languages == ("pt", "pt_BR", "fr")
+
+
 def test_a_table_of_one_corpus_trains_the_same_model(files: tuple[Path, Path], tmp_path: Path) -> None:
     xx, _ = files
     toml = tmp_path / "pairs.toml"
@@ -564,6 +576,10 @@ def test_a_given_tokenizer_needs_one_vocabulary_and_the_tags(
     train_tokenizer(toy_pairs(300)).save(tmp_path / "tokenizer.json")
     with pytest.raises(UsageError, match="xx: the vocabulary has no tag for this target language, for none"):
         prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}")
+    train_tokenizer(toy_pairs(300), target_languages=("zh_Hans", "fr")).save(tmp_path / "tokenizer.json")
+    both = ["zh_Hans", "zh_Hant"]
+    with pytest.raises(UsageError, match="zh_Hant: the vocabulary has the tag of zh_Hans for this target language"):
+        prepared(files, tmp_path / "other", f"tokenizer.file={tmp_path}", tgt=both)
 
 
 @pytest.mark.parametrize("target", ["es", "xx"])

@@ -11,6 +11,7 @@ from mtcli.corpus.cache import encoded_pairs
 from mtcli.corpus.cache.corpora import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
+from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.recipes.augment_output import PairOutput, write_pairs
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
@@ -86,6 +87,21 @@ def test_no_synthetic_pair_is_held_out(tmp_path: Path) -> None:
     only = prepare(build(None, options | {"data.train": [path]}, settings), tmp_path / "only")
     assert only.test
     assert only.counts["skipped"] == {}
+
+
+def test_no_pair_of_another_run_is_held_out(tmp_path: Path, toy_run: Path) -> None:
+    """A model that starts from that run would score too high on them."""
+    known = {src for src, _ in read_pairs(str(toy_run), "en", "xx")}
+    new = [pair for pair in toy_pairs(600) if pair[0] not in known]
+    plain = str(write_tsv(tmp_path / "new.tsv", new))
+    options: dict[str, object] = {"data.src": "en", "data.tgt": "xx", "data.train": [plain, f"{toy_run}@0.5"]}
+    data = prepare(build(None, options, ["tokenizer.vocab_size=320"]), tmp_path / "run")
+    assert data.test
+    assert known.isdisjoint(src for src, _ in (*data.valid, *data.test))
+    only = prepare(
+        build(None, options | {"data.train": [str(toy_run)]}, ["tokenizer.vocab_size=320"]), tmp_path / "only"
+    )
+    assert only.test
 
 
 def test_tags_are_counted_in_each_corpus_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from mtcli.model.transformer import Transformer
 from mtcli.report.info import summary
 from mtcli.storage.events import read_events
 from mtcli.storage.model_file import load_model, parameters
-from mtcli.text.languages import are_different
+from mtcli.text.languages import Direction, are_different
 from mtcli.text.tokenizer.learning import extend, train_tokenizer
 from mtcli.text.tokenizer.matching import Matched, match
 from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
@@ -272,6 +272,15 @@ def test_only_new_languages_extend_separate_vocabularies(
     assert all(new == old for number, (new, old) in enumerate(sizes) if number not in extended)
 
 
+def test_a_parents_tag_serves_its_language_under_any_code(child_tsv: Path, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(toy_pairs(), target_languages=("deu", "fra"))
+    directions = (Direction("eng", "deu"), Direction("eng", "fra"))
+    parent = Parent(tokenizer, "weights", "eng", "deu", directions)
+    corpora = [{"train": str(child_tsv), "src": "en", "tgt": tgt} for tgt in ("de", "it")]
+    child = child_of(parent, build(None, {"data.corpora": corpora}, []), tmp_path)
+    assert set(child.tags) == {"deu", "fra", "it"}
+
+
 def test_a_joint_child_of_a_parent_with_two_vocabularies_takes_from_both(child_tsv: Path, tmp_path: Path) -> None:
     parent = parent_of(joint=False)
     model = random_model(parent.tokenizer)
@@ -451,6 +460,7 @@ def test_a_multilingual_model_is_fine_tuned_on_each_of_its_languages(child_tsv: 
     [
         (["model.d_model=32"], "--init: .* has the shape"),
         (["model.num_heads=4"], "--init: .* has 2 heads, where this model has 4"),
+        (['model.activation="swish"'], "--init: .* has the activation relu, where this model has swish"),
         (["model.tie_embeddings=false"], "--init: .* output.weight is missing"),
         (["tokenizer.transfer=keep", "tokenizer.joint=false"], "the model has a joint bpe vocabulary"),
         (["tokenizer.transfer=extend", 'tokenizer.type="char"'], "the model has a joint bpe vocabulary"),
@@ -487,6 +497,13 @@ def test_a_given_tokenizer_is_used_for_a_child_only(parent: Path, child_tsv: Pat
     assert "the tokenizer of tokenizer.file" in (run / "README.md").read_text()
     with pytest.raises(UsageError, match="--init brings the tokenizer of its model"):
         request(parent, child_tsv, tmp_path / "other", setting, tgt="de")
+
+
+def test_a_given_tokenizer_needs_no_settings_of_the_parents(child_tsv: Path, toy_tsv: Path, tmp_path: Path) -> None:
+    separate = trained(None, toy_tsv, tmp_path / "separate", "tokenizer.joint=false", "train.max_steps=1", tgt="de")
+    train_tokenizer(other_pairs(), vocab_size=330).save(tmp_path / "given.json")
+    setting = f'tokenizer.file="{tmp_path / "given.json"}"'
+    assert request(separate, child_tsv, tmp_path / "child", setting).config.tokenizer.joint
 
 
 @pytest.mark.parametrize("setting", ['tokenizer.type="word"', "tokenizer.joint=false"])

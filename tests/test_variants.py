@@ -105,6 +105,26 @@ def test_single_words_are_words_of_a_pair_and_their_translations(
     assert found.keys() == {word for word in words if word.isalpha()}
 
 
+def test_each_direction_has_the_words_of_its_own_pairs(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few pairs of the second direction have the sources of the first, and words that are doubled."""
+    monkeypatch.setattr(variants, "MIXED", 0)
+    many = toy_pairs(400)
+    few = [(src, " ".join(word.strip(".?") * 2 for word in src.split()) + ".") for src, _ in many[:20]]
+    encode_pairs(
+        ((0, pair) for pair in (*many, *few)), tokenizer, tmp_path / "c.arrow", max_length=256, counts=Counts()
+    )
+    pairs = EncodedPairs(tmp_path / "c.arrow")
+    parts = [(len(many), LANGUAGES), (len(few), Direction("en", "yy"))]
+    all_words = Variants(tokenizer, parts, 256, 3, shares={variants.SINGLE_WORD: 1})
+    drawn = all_words.draw(pairs, np.arange(len(pairs)), "0")
+    texts = [tokenizer.decode([ids.tolist()])[0] for ids in np.split(drawn.tgt[0], drawn.tgt[1].cumsum())[:-1]]
+    of_few = [text for origin, text in zip(drawn.origins.tolist(), texts, strict=True) if origin >= len(many)]
+    assert len(of_few) > len(few) / 2  # some have one word only
+    assert all(text[: len(text) // 2] * 2 == text for text in of_few)
+
+
 def test_variants_depend_on_the_seed_and_the_epoch_alone(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
     def content(plan: BatchPlan, epoch: int) -> list[tuple[list[int], list[int]]]:
         block = plan.block(epoch, 0)

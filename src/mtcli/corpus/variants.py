@@ -9,7 +9,7 @@ seed, the epoch and the rows, so a resumed run draws the same.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain, pairwise, takewhile
 from random import Random
 from typing import Final
 
@@ -114,8 +114,8 @@ class Variants:
         if annotators is not None:
             shares = {**shares, TERMS: TERMS_SHARE}
             self._inventor = TermInventor(tokenizer)
-        self._words: _Words | None = None
-        """The words of the pairs, with `SINGLE_WORD`; learned with the first draw."""
+        self._words: dict[Direction, _Words] = {}
+        """The words of the pairs of each direction, with `SINGLE_WORD`; learned with the first draw."""
         self._forms = list(shares)
         self._bounds = np.cumsum(list(shares.values()))
         tags = [*tokenizer.tags.values()]
@@ -134,8 +134,10 @@ class Variants:
             rows: Row numbers, ascending.
             key: Identifies the epoch, and the block of it that the rows are.
         """
-        if self._words is None and SINGLE_WORD in self._forms:
-            self._words = self._learn_words(pairs)
+        if not self._words and SINGLE_WORD in self._forms:
+            self._words = {
+                direction: self._learn_words(pairs, direction) for direction in dict.fromkeys(self.languages)
+            }
         random = Random(f"variants {self.seed} {key}")
         draws = np.random.Generator(np.random.Philox(random.getrandbits(64))).random(len(rows))
         chosen = np.flatnonzero(draws < self._bounds[-1])
@@ -151,10 +153,15 @@ class Variants:
                 tgt.append(theirs)
         return DrawnVariants(np.array(origins, dtype=rows.dtype), _as_rows(src), _as_rows(tgt))
 
-    def _learn_words(self, pairs: EncodedPairs) -> "_Words":
-        """Learn which words of the pairs translate each other."""
-        step = -(-len(pairs) // WORD_PAIRS) or 1
-        return _Words([pair for _, pair in self._texts(pairs, range(0, len(pairs), step)).values()])
+    def _learn_words(self, pairs: EncodedPairs, direction: Direction) -> "_Words":
+        """Learn which words of the pairs of a direction translate each other.
+
+        In the pairs of all directions, a word of a small one would have its translation too seldom.
+        """
+        parts = zip(self.languages, pairwise(self._starts), strict=True)
+        rows = np.concatenate([np.arange(*bounds) for languages, bounds in parts if languages == direction])
+        step = -(-len(rows) // WORD_PAIRS) or 1
+        return _Words([pair for _, pair in self._texts(pairs, rows[::step].tolist()).values()])
 
     def _varied(
         self, pairs: EncodedPairs, rows: Ints, chosen: Ints, forms: Ints, random: Random
@@ -221,7 +228,7 @@ class Variants:
         if form == JOINED:
             pair = joined(pairs) if len(pairs) > 1 else None
         elif form == SINGLE_WORD:
-            pair = self._words.drawn_from(pairs[0], random) if self._words is not None else None
+            pair = self._words[languages].drawn_from(pairs[0], random) if self._words else None
         else:
             pair = FORMS[form](pairs[0], languages, random)
             if pair is None and form == "symbol in the middle":

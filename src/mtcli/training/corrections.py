@@ -67,9 +67,11 @@ def count_given(backend: PyTorchBackend, pairs: Sequence[Pair], config: Config) 
         pairs: The corrections.
         config: The configuration of the run.
     """
-    translator = BySentence(ModelTranslator(backend), config.data.src, config.data.tgt)
+    target = config.data.tgt
+    translator = BySentence(ModelTranslator(backend), config.data.src, target)
     sources = [source for source, _ in pairs]
-    translations = translator.translate(sources, Options.of(config.decode), warn=False, quiet=True)
+    options = replace(Options.of(config.decode), to=target if backend.tokenizer.has_tag(target) else "")
+    translations = translator.translate(sources, options, warn=False, quiet=True)
     others = [
         {"src": source, "ref": correction, "hyp": translation.text}
         for (source, correction), translation in zip(pairs, translations, strict=True)

@@ -113,6 +113,8 @@ def resolve(
     corrects = given.get("data", {}).get("corrections") is not None
     if initial is not None:
         from_model = initial.values()
+        if given.get("tokenizer", {}).get("file"):  # whose type and sides are those of its file
+            from_model = {name: value for name, value in from_model.items() if not name.startswith("tokenizer.")}
         if corrects:
             from_model |= _values_for_corrections(initial, given)
         _check_direction_is_given(initial, given)
@@ -388,6 +390,13 @@ def _named(corpus: Corpus, src: str | None, tgt: str | None) -> Corpus:
 
 def _as_values(table: Sequence[Corpus]) -> dict[str, Any]:
     """Return the settings of `data` that stand for corpora with their languages: a table only if it is needed."""
+    codes = [code for corpus in table for code in (corpus.src, corpus.tgt) if code is not None]
+
+    def first_of(code: str | None) -> str | None:
+        """Return the first code of the table for the same language: it stands for all, as `de` for `deu`."""
+        return next((known for known in codes if code is not None and same(known, code)), code)
+
+    table = [corpus.model_copy(update={"src": first_of(corpus.src), "tgt": first_of(corpus.tgt)}) for corpus in table]
     first = table[0]
     directions = {(corpus.src, corpus.tgt) for corpus in table}
     held_out = {(corpus.valid, corpus.test) for corpus in table}

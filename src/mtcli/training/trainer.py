@@ -107,11 +107,16 @@ class Trainer:
         Raises:
             UsageError: It has another shape.
         """
-        wanted_heads = self.session.config.model.num_heads
-        heads = model.config.num_heads
+        wanted = self.session.config.model
+        own = model.config
         try:
-            if heads != wanted_heads:  # no tensor's shape depends on the number of heads
-                raise ModelError(f"{path}: has {heads} heads, where this model has {wanted_heads}")
+            # No tensor's shape depends on these.
+            if own.num_heads != wanted.num_heads:
+                raise ModelError(f"{path}: has {own.num_heads} heads, where this model has {wanted.num_heads}")
+            if own.activation != wanted.activation:
+                raise ModelError(
+                    f"{path}: has the activation {own.activation}, where this model has {wanted.activation}"
+                )
             model_file.set_parameters(self.learner.model, model_file.parameters(model), path)
         except ModelError as error:
             raise UsageError(f"--init: {error}; give the model section that model was trained with") from None

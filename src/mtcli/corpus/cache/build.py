@@ -78,7 +78,7 @@ def build_data(
     inputs = fingerprint_inputs(config)  # before reading, so that a change during reading is noticed
     corpora = Corpora(config)
     splits, given_counts = read_given_splits(config, corpora)
-    training = TrainingPairs(corpora, hold_out(config, corpora))
+    training = TrainingPairs(corpora, hold_out(config, corpora), splits)
     training.check_not_empty()
     if tokenizer is None:
         tokenizer = _train_tokenizer(config, training, parent)
@@ -221,20 +221,27 @@ def _tags(corpora: Corpora, tokenizer: Tokenizer) -> list[int | None]:
     """Return the tag of each corpus, None for a language without one; empty if the vocabulary has no tags.
 
     Raises:
-        UsageError: There are several target languages, and one has no tag.
+        UsageError: There are several target languages, and one has no tag, or two have the same.
     """
     targets = [direction.tgt for direction in corpora.directions]
     has_several = len(set(targets)) > 1
     if not tokenizer.tags and not has_several:
         return []
     tags: list[int | None] = []
+    target_of: dict[int, str] = {}
     for target in targets:
-        tags.append(tokenizer.tag_of(target) if tokenizer.has_tag(target) else None)
-        if has_several and tags[-1] is None:
+        tag = tokenizer.tag_of(target) if tokenizer.has_tag(target) else None
+        tags.append(tag)
+        problem = None
+        if tag is None:
+            problem = "no tag for this target language"
+        elif target_of.setdefault(tag, target) != target:
+            problem = f"the tag of {target_of[tag]} for this target language"
+        if has_several and problem:
             choices = f"only for {', '.join(sorted(tokenizer.tags))}" if tokenizer.tags else "for none"
             raise UsageError(
-                f"{target}: the vocabulary has no tag for this target language, {choices}; let training learn a new "
-                "vocabulary, or name one with these tags"
+                f"{target}: the vocabulary has {problem}, {choices}; let training learn a new vocabulary, or name one "
+                "with these tags"
             )
     return tags
 

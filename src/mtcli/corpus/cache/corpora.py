@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing
+from itertools import chain
 
 from mtcli.config.schema import Config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair
 from mtcli.corpus.cache.training_sources import is_synthetic
 from mtcli.corpus.corrections import CORRECTED, Corrections, read_corrections
-from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out
+from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out, source_key
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.readers.sources import parse_source
+from mtcli.corpus.readers.sources import is_of_run, parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
@@ -27,6 +28,13 @@ Splits = dict[str, ByDirection]
 
 SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
 """The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
+
+FROM_RUN_HELD_OUT = "of another run, with a held-out source"
+"""The same for a pair that another run was trained on."""
+
+GIVEN_HELD_OUT = "with the source of a validation or test pair"
+"""The reason for which a run that learns corrections skips a pair: its validation and test pairs are those of its
+model, and show what it forgets, which pairs that it is reminded of would hide."""
 
 REVERSE_HELD_OUT = "with a held-out source in the other direction"
 """The reason for which a pair of a model of both directions is skipped if its source is held out in its direction, and
@@ -66,11 +74,13 @@ class Corpora:
         first = {frozenset(direction): direction for direction in reversed(self.directions)}
         self.pair_of = [first[frozenset(direction)] for direction in self.directions]
         """The two languages of each corpus, in the order of the first corpus that has them."""
-        only_synthetic = {
-            pair: all(self.synthetic[index] for index in self.corpora_of(pair)) for pair in set(self.pair_of)
-        }
+        self.is_known = [
+            synthetic or is_of_run(source.path) for source, synthetic in zip(self.sources, self.synthetic, strict=False)
+        ] or [False]
+        """For each corpus, True if a model wrote it or was trained on it: that model would score too high on it."""
+        only_known = {pair: all(self.is_known[index] for index in self.corpora_of(pair)) for pair in set(self.pair_of)}
         self.can_hold_out = [
-            only_synthetic[pair] or not synthetic for pair, synthetic in zip(self.pair_of, self.synthetic, strict=True)
+            only_known[pair] or not is_known for pair, is_known in zip(self.pair_of, self.is_known, strict=True)
         ]
         """For each corpus, True if validation and test pairs may be taken from it."""
         if self.data.corrections is not None:
@@ -130,12 +140,25 @@ class TrainingPairs:
     Args:
         corpora: The corpora.
         held_out: What is held out of each pair of languages.
+        given: The splits that have a corpus of their own. If the run learns corrections, it skips pairs with a source
+            of these.
         placeholders: Write placeholder tokens into the pairs; None: as the configuration says.
     """
 
-    def __init__(self, corpora: Corpora, held_out: Mapping[Direction, HeldOut], *, placeholders: bool | None = None):
+    def __init__(
+        self,
+        corpora: Corpora,
+        held_out: Mapping[Direction, HeldOut],
+        given: Splits | None = None,
+        *,
+        placeholders: bool | None = None,
+    ):
         self.corpora = corpora
         self.held_out = held_out
+        self._given_sources: frozenset[str] = frozenset()
+        if corpora.corrections.pairs and given is not None:
+            directions = chain.from_iterable(split.values() for split in given.values())
+            self._given_sources = frozenset(source_key(source) for pairs in directions for source, _ in pairs)
         self.placeholders = corpora.data.placeholders if placeholders is None else placeholders
 
     def read(
@@ -162,6 +185,10 @@ class TrainingPairs:
                 counts.used -= 1
                 counts.skip(CORRECTED)
                 continue
+            if self._given_sources and source_key(pair[0]) in self._given_sources:
+                counts.used -= 1
+                counts.skip(GIVEN_HELD_OUT)
+                continue
             can_hold_out = corpora.can_hold_out[index]
             held_out = self.held_out[corpora.pair_of[index]]
             is_reverse = corpora.directions[index] != corpora.pair_of[index]
@@ -176,7 +203,7 @@ class TrainingPairs:
                 yield index, _with_placeholders(pair) if self.placeholders else pair
             elif not can_hold_out:
                 counts.used -= 1
-                counts.skip(SYNTHETIC_HELD_OUT)
+                counts.skip(SYNTHETIC_HELD_OUT if corpora.synthetic[index] else FROM_RUN_HELD_OUT)
             elif splits is not None:
                 splits[split].setdefault(corpora.directions[index], []).append(pair)
 
@@ -228,7 +255,8 @@ def hold_out(config: Config, corpora: Corpora, *, min_valid: int = 0) -> dict[Di
     """Choose the pairs of the splits that have no corpus of their own, for each pair of languages.
 
     Synthetic pairs are chosen only if there are no others: a score on them says little about text that people write,
-    and a run has the same test set with and without them.
+    and a run has the same test set with and without them. So are the pairs of another run, whose model may be the one
+    that training starts from, and knows them.
 
     Args:
         config: Names the corpora.

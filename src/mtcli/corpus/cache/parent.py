@@ -151,7 +151,7 @@ def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[
     sides = [old.sides[number] for number in parent.matching_sides(data.src, data.tgt)]
     tags: list[str] = []
     if old.tags or len(languages[1]) > 1:
-        tags = [language for language in languages[1] if language not in sides[0].tags]
+        tags = [language for language in languages[1] if not any(same(tag, language) for tag in sides[0].tags)]
     if parent.choice(config) == "keep" or not (any(new) or tags):
         return Tokenizer(*sides)
     size = config.tokenizer.vocab_size

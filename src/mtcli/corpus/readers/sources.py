@@ -162,6 +162,12 @@ def is_run(folder: Path) -> bool:
     return (folder / "config.toml").is_file() and (folder / "data" / "train.arrow").is_file()
 
 
+def is_of_run(spec: str) -> bool:
+    """Return True if a name is that of pairs of a run, such as `runs/demo`."""
+    name, *_ = dataset_name(spec)
+    return is_run(Path(name))
+
+
 def _check_folder(folder: Path, languages: tuple[str, str]) -> None:
     """Check that a folder is not one of files that hold one side each, such as Books.en-es.en and Books.en-es.es.
 
