@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers.harness import mtcli
 from helpers.processes import HANGS
-from helpers.servers import OPTIONS, Site, started
+from helpers.servers import BOUNDARY, OPTIONS, Site, multipart, started
 from helpers.toy import PAIRS, toy
 
 from mtcli import __version__
@@ -128,10 +128,16 @@ def test_a_key_in_the_address_is_refused_unless_it_is_allowed() -> None:
 
 def test_the_key_may_be_in_the_header() -> None:
     body, media_type = form_data(("q", LINE), ("source", "en"))
+    file = multipart("a.txt", LINE.encode(), source="en", target="es")
+    requests = [
+        ("/translate", body, media_type),
+        ("/translate_file", file, f"multipart/form-data; boundary={BOUNDARY}"),
+    ]
     with serving(KEY) as site:
         for header, status in ((f"Bearer {KEY}", 200), ("Bearer wrong", 403), (f"Basic {KEY}", 403), (KEY, 403)):
-            found = send(site, "POST", "/translate", body, content_type=media_type, authorization=header)[0]
-            assert (header, found) == (header, status)
+            for path, content, kind in requests:
+                found = send(site, "POST", path, content, content_type=kind, authorization=header)[0]
+                assert (path, header, found) == (path, header, status)
 
 
 def test_a_slash_at_the_end_of_an_address_needs_no_second_request(site: Site) -> None:

@@ -1,5 +1,6 @@
 """The server's memories, and corrections of its translations by users."""
 
+import fcntl
 import json
 import os
 import re
@@ -7,10 +8,12 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +29,7 @@ from mtcli.serve.app import create_app, load_app
 from mtcli.serve.corrections import Corrections, MemorySources, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
+from mtcli.serve.translation import corrected_pairs
 from mtcli.translate.memory import Memory
 
 (LINE, USUAL), (OTHER, OTHER_USUAL) = PAIRS[7], PAIRS[8]
@@ -109,6 +113,54 @@ def test_the_lines_of_a_text_are_corrected_one_by_one(tmp_path: Path) -> None:
     assert [row[:2] for row in lines_of(tmp_path)[1:]] == [[LINE, "Uno."], [OTHER, "Otro."]]
 
 
+WRAPPED = (
+    "one red dog sees one big cat and one red\ncat sees one red dog. one big dog sees one\nbig dog and one red cat.\n"
+)
+"""A paragraph of two sentences."""
+
+
+@pytest.mark.parametrize(
+    "corrected",
+    [
+        "uno dos tres cuatro cinco seis siete ocho\nnueve diez once doce. trece catorce quince\ndieciseis.\n",
+        "uno dos tres\ncuatro cinco seis siete ocho nueve diez once doce.\ntrece catorce quince dieciseis.",
+        "uno dos tres cuatro cinco seis siete ocho nueve diez once doce. trece catorce quince dieciseis.",
+    ],
+)
+def test_a_wrapped_paragraph_is_corrected_as_a_whole(tmp_path: Path, corrected: str) -> None:
+    text = f"{LINE}\r\n- {OTHER}\n\n{WRAPPED}"
+    with correcting(tmp_path) as site:
+        before = site.json("/translate", q=text, source="en")[1]["translatedText"]
+        assert suggest(site, text, f"Uno.\n- Otro.\n\n\n{corrected}")[0] == 200
+        after = site.json("/translate", q=text, source="en")[1]["translatedText"]
+        assert after.split() == f"Uno. - Otro. {corrected}".split()
+        assert len(before.splitlines()[-1]) < 60
+        assert suggest(site, text, f"Uno.\n- Otro.\n{corrected}") == (
+            400,
+            {"error": "s: 1 paragraphs, and q has 2; a correction has as many"},
+        )
+    assert [row[:2] for row in lines_of(tmp_path)[1:]] == [
+        [LINE, "Uno."],
+        [f"- {OTHER}", "- Otro."],
+        [" ".join(WRAPPED.split()), " ".join(corrected.split())],
+    ]
+
+
+def test_wrapped_items_of_a_list_are_corrected_one_by_one(tmp_path: Path) -> None:
+    one, other, _ = WRAPPED.splitlines()
+    text = f"- {one}\n  {other}\n- {LINE}\n"
+    corrected = f"- {other}\n  {one}\n- Uno.\n"
+    with correcting(tmp_path) as site:
+        assert suggest(site, text, corrected)[0] == 200
+        assert site.json("/translate", q=text, source="en")[1]["translatedText"].split() == corrected.split()
+        assert suggest(site, text, "- Uno.\n")[0] == 400
+
+
+def test_wrapped_chinese_is_joined_without_spaces() -> None:
+    line = "狗看见猫狗看见猫狗看见猫狗看见猫狗看见猫狗"
+    assert corrected_pairs([line, line, "猫。"], ["a cat"]) == [(f"{line}{line}猫。", "a cat")]
+
+
 def test_forms_of_libretranslate_are_taken(tmp_path: Path) -> None:
     with correcting(tmp_path) as site:
         body = b"q=one+cat&s=Un+gato&source=en&target=es&api_key="
@@ -186,6 +238,42 @@ def test_a_line_that_was_not_written_to_its_end_is_moved_aside(
     assert len(memory) == 1
     corrections.add([("c", "d")])
     assert path.read_text().startswith(f"{whole}c\td\t2")
+
+
+def test_lines_that_were_moved_aside_before_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.tsv"
+    for line in ("first", "second", "third"):
+        path.write_text(f"source\ttranslation\tdate\tnote\n{line}")
+        Corrections(path, Memory())
+    kept = {aside.name: aside.read_text() for aside in tmp_path.glob("*.incomplete*")}
+    names = [f"corrections.tsv.incomplete{number}" for number in ("", 2, 3)]
+    assert kept == dict(zip(names, ("first", "second", "third"), strict=True))
+
+
+def test_a_line_that_another_server_is_writing_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "corrections.tsv"
+    head = "source\ttranslation\tdate\tnote\n"
+    memory = Memory()
+    starts_to_wait = threading.Event()
+
+    def flock(file: Any, operation: int) -> None:
+        starts_to_wait.set()
+        fcntl.flock(file, operation)
+
+    with path.open("a", encoding="utf-8") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(f"{head}a\tb")
+        other.flush()
+        monkeypatch.setattr(module, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX))
+        starting = threading.Thread(target=Corrections, args=(path, memory))
+        starting.start()
+        while starting.is_alive() and not starts_to_wait.wait(0.01):
+            pass
+        other.write("\t2026\t\n")
+    starting.join()
+    assert path.read_text() == f"{head}a\tb\t2026\t\n"
+    assert not list(tmp_path.glob("*.incomplete*"))
+    assert memory.exact("a") is not None
 
 
 def test_a_last_line_without_a_line_end_counts(tmp_path: Path) -> None:

@@ -75,6 +75,19 @@ def test_an_item_of_a_list_is_found_without_its_mark(mark: str) -> None:
     assert memory_of((f"{mark}Two eggs", "Zwei Eier")).exact("Two eggs") is None
 
 
+@pytest.mark.parametrize(("first", "second"), [("", "- "), ("- ", ""), ("- ", "* ")])
+def test_of_a_line_and_an_item_of_a_list_the_later_one_counts(first: str, second: str) -> None:
+    def found(memory: Memory) -> str:
+        match = memory.exact("Two eggs")
+        assert match is not None
+        return match.entry.translation
+
+    memory = memory_of((f"{first}Two eggs", f"{first}Zwei Eier"), (f"{second}Two eggs", f"{second}2 Eier"))
+    assert found(memory) == "2 Eier"
+    memory.add(Entry(f"{first}Two eggs", f"{first}Zwei Eier"))
+    assert found(memory) == "Zwei Eier"
+
+
 def test_a_near_match_has_most_words_in_their_order() -> None:
     ten = "one two three four five six seven eight nine ten"
     memory = memory_of((ten, "zehn"), ("something else", "anderes"))

@@ -199,7 +199,8 @@ def _divide(
         sentences = [
             # A tag is for the whole text: the second sentence would have none.
             ([_trimmed(segment)], False)
-            if (row and row[0] in tags) or (memory is not None and _remembered(segment, memory, decimals=decimals))
+            if (row and row[0] in tags)
+            or (memory is not None and _remembered(_on_one_line(segment), memory, decimals=decimals))
             else _sentences(segment, num_tokens, translator.longest_src, src)
             for segment, row in zip(whole, ids, strict=True)
         ]
@@ -564,10 +565,11 @@ def _on_one_line(content: Inline) -> Inline:
 
     It has no soft hyphens either, which divide words for the model.
     """
-    return tuple(_text_on_one_line(part) if isinstance(part, str) else part for part in content)
+    return tuple(text_on_one_line(part) if isinstance(part, str) else part for part in content)
 
 
-def _text_on_one_line(text: str) -> str:
+def text_on_one_line(text: str) -> str:
+    """Return a text as the model and the memory get it, see `_on_one_line`."""
     if _LINE_BREAK.search(text):
         text = _SPACES.sub(_without_break, text)
     return text.replace("\xad", "")

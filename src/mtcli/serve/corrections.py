@@ -10,8 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from threading import Lock
+from typing import BinaryIO
 
 from mtcli.corpus.corrections import HEADER
 from mtcli.errors import DataError, StorageError
@@ -48,7 +50,7 @@ class Corrections:
         self.memory = memory
         self._appending = Lock()
         self._check_writable()
-        if path.exists() and path.stat().st_size > 0:
+        if path.exists():
             self._read()
 
     def add(self, pairs: Sequence[tuple[str, str]], note: str = "") -> None:
@@ -98,20 +100,29 @@ class Corrections:
         """
         with storage_errors(self.path):
             check_regular(self.path)
-            content = self.path.read_bytes()
-            last = content.rpartition(b"\n")[2]
-            if last and last.count(b"\t") < len(HEADER) - 1:  # the machine stopped while the line was written
-                aside = self.path.with_name(f"{self.path.name}.incomplete")
-                write_file(aside, last)
-                os.truncate(self.path, len(content) - len(last))
-                log.warning("%s: moved an incomplete last line to %s", self.path, aside.name)
-                content = content.removesuffix(last)
-        if content and content.partition(b"\n")[0].rstrip(b"\r") != "\t".join(HEADER).encode():
-            columns = ", ".join(HEADER)
-            remedy = "give pairs with other columns with --memory, and another file for corrections"
-            raise DataError(f"{self.path}:1: not the columns {columns}; {remedy}")
-        if content:
-            add_file(self.memory, self.path, "source", "translation", [])
+            with self.path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # another server may be writing its last line
+                self._move_incomplete_line(file)
+                file.seek(0)
+                first = file.readline()
+                if first and first.rstrip(b"\r\n") != "\t".join(HEADER).encode():
+                    columns = ", ".join(HEADER)
+                    remedy = "give pairs with other columns with --memory, and another file for corrections"
+                    raise DataError(f"{self.path}:1: not the columns {columns}; {remedy}")
+                if first:
+                    add_file(self.memory, self.path, "source", "translation", [])
+
+    def _move_incomplete_line(self, file: BinaryIO) -> None:
+        """Move the last line of the locked file aside if the machine stopped while it was written."""
+        content = file.read()
+        last = content.rpartition(b"\n")[2]
+        if not last or last.count(b"\t") >= len(HEADER) - 1:
+            return
+        names = (f"{self.path.name}.incomplete{number}" for number in chain([""], map(str, count(2))))
+        aside = next(path for path in map(self.path.with_name, names) if not os.path.lexists(path))
+        write_file(aside, last)
+        file.truncate(len(content) - len(last))
+        log.warning("%s: moved an incomplete last line to %s", self.path, aside.name)
 
     def _check_writable(self) -> None:
         """Check that corrections can be written before the server starts.

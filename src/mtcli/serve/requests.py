@@ -196,7 +196,7 @@ class CorrectionRequest(RequestFields):
     q: str
     """The text."""
     s: str
-    """Its corrected translation, with as many lines."""
+    """Its corrected translation, see `translation.corrected_pairs`."""
     source: str = "auto"
     target: str = ""
     note: str = ""

@@ -1,6 +1,6 @@
 """Uploaded files: multipart forms with a document; the names of files that clients send, and of their translations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -10,7 +10,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from mtcli.serve.requests import Bodies, RequestLimits, invalid, parse_multipart
+from mtcli.serve.requests import Bodies, RequestLimits, header_key, invalid, parse_multipart
 
 MAX_FIELDS = 20
 """Fields of a form with a file."""
@@ -39,7 +39,7 @@ class Upload:
 
 
 async def read_upload(request: Request, bodies: Bodies, limits: RequestLimits) -> Upload:
-    """Read and parse a form with a file in the field `file`.
+    """Read and parse a form with a file in the field `file`. The key may also be in the header `Authorization`.
 
     Raises:
         HTTPException: 415 for another media type, 400 for a form that is not valid; see also `Bodies.receive`.
@@ -50,7 +50,8 @@ async def read_upload(request: Request, bodies: Bodies, limits: RequestLimits) -
     body = await bodies.receive(request, limits.file_body)
     form = await parse_multipart(request, body, options, max_fields=MAX_FIELDS, max_files=1)
     try:
-        return await _upload(form)
+        upload = await _upload(form)
+        return upload if upload.api_key else replace(upload, api_key=header_key(request))
     finally:
         await form.close()
 

@@ -100,7 +100,10 @@ class Memory:
         self._by_source: dict[str, int] = {}
         """Places in the list of entries, by normalized source."""
         self._items: dict[str, Entry] = {}
-        """Entries of items of lists, without their marks, by normalized source: documents keep the marks."""
+        """Entries of items of lists, without their marks, by normalized source: documents keep the marks.
+
+        A later entry of the same source without a mark deletes them.
+        """
         self._index: _WordIndex | None = None
         """Made for the first search, because not every memory is searched for near matches."""
         self._changing = Lock()
@@ -125,21 +128,25 @@ class Memory:
             if item is not None:
                 self._items[normalized(item.source)] = item
             place = self._by_source.get(source)
-            if place is not None:
+            replaces = False
+            if place is None:
+                self._entries.append(entry)
+                if self._index is not None:
+                    self._index.add(entry.source)
+                self._by_source[source] = len(self._entries) - 1
+            else:
                 replaces = self._entries[place].translation != entry.translation
                 self._entries[place] = entry
-                return replaces
-            self._entries.append(entry)
-            if self._index is not None:
-                self._index.add(entry.source)
-            self._by_source[source] = len(self._entries) - 1
-            return False
+            self._items.pop(source, None)
+            return replaces
 
     def exact(self, sentence: str) -> MemoryMatch | None:
-        """Return the entry that has this sentence as its source, otherwise an item of a list that has it."""
+        """Return the last entry that has this sentence as its source, or as an item of a list."""
         source = normalized(sentence)
-        place = self._by_source.get(source)
-        entry = self._items.get(source) if place is None else self._entries[place]
+        entry = self._items.get(source)  # an item is later than an entry without a mark
+        if entry is None:
+            place = self._by_source.get(source)
+            entry = None if place is None else self._entries[place]
         return None if entry is None else MemoryMatch(sentence, entry)
 
     def find(self, sentence: str) -> MemoryMatch | None:
