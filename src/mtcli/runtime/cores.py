@@ -98,8 +98,7 @@ def usable_cores() -> int:
     - `OMP_NUM_THREADS`, by which users limit other programs too.
 
     The ranks that a launcher starts on one machine share these cores, so it must not bind each to cores of its own.
-    torchrun sets `OMP_NUM_THREADS=1` for them unless
-    it is set, so there the value 1 does not count.
+    torchrun sets `OMP_NUM_THREADS=1` for them unless it is set, so there the value 1 does not count.
     """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
