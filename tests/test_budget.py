@@ -318,3 +318,12 @@ def test_few_steps_of_fine_tuning_are_enough_for_a_usable_model(caplog: pytest.L
     long_warmup.report(State(), step_seconds=1.0)
     assert "needs 200 or more" in caplog.text
     assert "--preset" not in caplog.text  # the model has its size
+
+
+@pytest.mark.parametrize("step", [5, 60, 100])
+def test_no_more_steps_and_time_are_expected_than_the_steps_allow(caplog: pytest.LogCaptureFixture, step: int) -> None:
+    caplog.set_level("INFO")
+    limited = Budget(TrainConfig(time=600.0, max_steps=100))
+    limited.report(State(step=step, seconds=step * 0.1), step_seconds=0.1)
+    assert "0.1 seconds a step: about 100 steps in 0:10" in caplog.text
+    assert "too short" not in caplog.text

@@ -293,7 +293,7 @@ class Budget:
         return bool(self.train.time) and name in self.chosen
 
     def report(self, state: State, step_seconds: float) -> None:
-        """Log how many steps fit into the time, and warn if they are too few.
+        """Log how many steps there will be and when, and warn if the time allows too few.
 
         Args:
             state: The state after a step.
@@ -302,7 +302,11 @@ class Budget:
         assert self.train.time
         left = self.training_time(state) - (state.seconds - state.seconds_before_first_step)
         steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
-        log.info("%.2g seconds a step: about %s in %s", step_seconds, counted(steps, "step"), clock(self.train.time))
+        seconds = self.train.time
+        if self.train.max_steps and self.train.max_steps <= steps:
+            steps = self.train.max_steps
+            seconds = state.seconds + (steps - state.step) * step_seconds
+        log.info("%.2g seconds a step: about %s in %s", step_seconds, counted(steps, "step"), clock(seconds))
         needed = self.needed_steps
         if steps >= needed:
             return
