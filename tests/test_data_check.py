@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mtcli.corpus.quality import languages
-from mtcli.corpus.quality import survey as data_check
+from mtcli.corpus.quality import report as data_check
 from mtcli.corpus.quality.clean import Cleaned, clean, to_text
 from mtcli.corpus.quality.corpus import Corpus
+from mtcli.corpus.quality.report import Report, check
 from mtcli.corpus.quality.rules import BIT, mojibake, rules, script, size, tidy
-from mtcli.corpus.quality.survey import Report, check, survey
+from mtcli.corpus.quality.survey import survey
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.text.lines import Counts

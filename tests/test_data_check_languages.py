@@ -9,8 +9,8 @@ from mtcli.corpus.quality.clean import clean
 from mtcli.corpus.quality.clean import to_text as clean_text
 from mtcli.corpus.quality.corpus import Corpus
 from mtcli.corpus.quality.languages import MIN_SAMPLE, SAMPLE, LanguageCheck
-from mtcli.corpus.quality.survey import check
-from mtcli.corpus.quality.survey import to_text as report_text
+from mtcli.corpus.quality.report import check
+from mtcli.corpus.quality.report import to_text as report_text
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.text.language_identifier import MAX_CHARACTERS, LanguageIdentifier
 from mtcli.text.lines import Counts

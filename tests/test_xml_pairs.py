@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtcli.corpus.quality.corpus import Corpus
-from mtcli.corpus.quality.survey import check
+from mtcli.corpus.quality.report import check
 from mtcli.corpus.readers import safe_xml
 from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.corpus.readers.pairs import read_pairs

@@ -81,7 +81,7 @@ def check(
     json_: Annotated[bool, json_flag("Print JSON.")] = False,
 ) -> None:
     """Report problems in sentence pairs: counts, examples with line numbers, and what to do. Changes nothing."""
-    from mtcli.corpus.quality import survey
+    from mtcli.corpus.quality import report
     from mtcli.runtime.outputs import check_outputs
     from mtcli.storage.model_folder import run_of
 
@@ -95,12 +95,12 @@ def check(
     for (own_src, own_tgt), own_paths in groups.items():
         corpus = _corpus(own_paths, own_src, own_tgt, swap, valid, test, max_length, max_ratio)
         check_outputs(["-"], corpus.files(), models=[model])
-        found = survey.check(corpus, run_of(model) if model else None)
+        found = report.check(corpus, run_of(model) if model else None)
         if json_:
-            reports.append(survey.to_json(found))
+            reports.append(report.to_json(found))
             continue
         heading = f"{own_src} → {own_tgt}: {', '.join(own_paths)}\n\n" if len(groups) > 1 else ""
-        reports.append(f"{heading}{survey.to_text(found)}")
+        reports.append(f"{heading}{report.to_text(found)}")
     if json_:
         print(reports[0] if len(reports) == 1 else "[\n" + ",\n".join(reports) + "\n]")
     else:

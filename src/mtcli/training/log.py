@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
-from mtcli.corpus.quality.survey import FAR_TOO_FEW_PAIRS, remark_on_size
+from mtcli.corpus.quality.report import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
