@@ -7,19 +7,21 @@ from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import State
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.time.budget import (
-    ENGINE_SHARE,
-    INITIAL_RESERVED_SHARE,
-    MAX_RESERVED_SHARE,
     MIN_TEST_PAIRS,
-    RESERVE_FACTOR,
     SAVES,
     TOKENS_PER_PAIR,
     VALIDATION_SHARE,
     WARMUP_SHARE,
     Budget,
-    FinalWork,
-    Forecast,
 )
+from mtcli.training.time.final_work import (
+    ENGINE_SHARE,
+    INITIAL_RESERVED_SHARE,
+    MAX_RESERVED_SHARE,
+    RESERVE_FACTOR,
+    FinalWork,
+)
+from mtcli.training.time.forecast import Forecast
 from mtcli.training.time.timed_parts import FIRST_PART
 
 BUDGETS = [{"max_steps": 2000}, {"time": "1000s"}, {"max_steps": 2000, "time": "900s"}]

@@ -46,7 +46,7 @@ from mtcli.training.log import (
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.time.budget import Forecast
+from mtcli.training.time.forecast import Forecast
 from mtcli.training.time.timed_parts import Clock, spread
 from mtcli.translate.confidence import read_confidence
 

@@ -6,10 +6,7 @@ decides from its own measurements. They are in `State`, which is equal on all ra
 
 import logging
 import math
-from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Literal
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.evaluation.confidence import num_calibration_lines
@@ -18,93 +15,7 @@ from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
 from mtcli.training.optimizer import cooldown_begins
-from mtcli.training.time.timed_parts import FIRST_PART
-
-MAX_RESERVED_SHARE = 0.3
-"""Largest share of the time that is reserved for the work after the last step, without converting and calibrating."""
-
-INITIAL_RESERVED_SHARE = 0.1
-"""Share of the time that is reserved for this work before the first validation."""
-
-ENGINE_SHARE = 0.02
-"""Largest share of the time that is reserved for converting the model, which the other work does not need."""
-
-CALIBRATION_SHARE = 0.02
-"""Largest share of the time that is reserved for calibrating the confidence of translations."""
-
-RESERVE_FACTOR = 1.25
-"""The reserved time is this many times the measured time, since the speed may change."""
-
-Task = Literal["valid", "average", "start", "test"]
-"""A part of the work, in this order: validating the last step, the average, and the starting model, and scoring."""
-
-
-@dataclass(frozen=True)
-class FinalWork:
-    """The work after the last step."""
-
-    valid: int = 0
-    """Number of validation pairs."""
-    test: int = 0
-    """Number of test pairs."""
-    beam_size: int = 4
-    """Beam size of the test scores."""
-    averages: bool = False
-    """The last checkpoints are averaged, and the average is validated."""
-    fine_tunes: bool = False
-    """The run starts from another model, which is validated again."""
-    compared: int = 0
-    """Number of sentences whose translations are compared at the end; see `exchange.engine_export`."""
-    calibrated: int = 0
-    """Number of lines that are translated to calibrate the confidence; see `evaluation.confidence`."""
-
-    @property
-    def beam_cost(self) -> float:
-        """Cost of beam search relative to greedy search; 2.8 was measured for a beam of 5 (scripts/bench_decode.py)."""
-        return (1 + self.beam_size) / 2
-
-    def costs(self) -> dict[Task, float]:
-        """Return the cost of each task, in greedy translations, in the order of the tasks."""
-        return {
-            "valid": float(self.valid),
-            "average": float(self.valid) if self.averages else 0.0,
-            "start": float(self.valid) if self.fine_tunes else 0.0,
-            "test": self.test * self.beam_cost,
-        }
-
-    def reserved_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for this work.
-
-        Args:
-            state: The state after a step.
-            total: Seconds from the first step to the end.
-        """
-        if state.pair_seconds:
-            seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
-            save_seconds = max(state.save_seconds, state.write_seconds)
-            reserved = seconds_per_pair * sum(self.costs().values()) + 3 * save_seconds
-        else:
-            reserved = INITIAL_RESERVED_SHARE * total
-        more = self._engine_seconds(state, total) + self._calibration_seconds(state, total)
-        return min(reserved, MAX_RESERVED_SHARE * total) + more
-
-    def _engine_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for converting the model and comparing its translations."""
-        if not self.compared:
-            return 0.0
-        comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
-        converting = max(state.save_seconds, state.write_seconds)
-        return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
-
-    def _calibration_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for calibrating the confidence."""
-        translating = self.calibrated * self.beam_cost * state.pair_seconds
-        return min(RESERVE_FACTOR * translating, CALIBRATION_SHARE * total)
-
-    def test_fits(self, state: State, seconds: float) -> bool:
-        """Return True if the smallest sample of the test pairs can probably be scored in this time."""
-        return min(self.test, FIRST_PART) * self.beam_cost * state.pair_seconds <= seconds
-
+from mtcli.training.time.final_work import MAX_RESERVED_SHARE, FinalWork, Task
 
 log = logging.getLogger(__name__)
 
@@ -469,70 +380,3 @@ class Budget:
     def _nothing_improves(self, state: State) -> bool:
         """Return True after `patience` validations without a better one. A patience of 0 turns this off."""
         return 0 < self.train.patience <= state.validations_since_best
-
-
-NUM_RECENT_STEPS = 9
-"""The forecast is the median of this many steps, so that a single slow step does not count."""
-
-REPORT_STEPS = 5
-REPORT_SHARE = 0.05
-FIRST_STEP_SHARE = 0.2
-"""The speed is reported after this many steps, or after this share of the budget if that comes first.
-
-The first step, which may be slow, is reported alone only if it used a fifth of the budget.
-"""
-
-
-class Forecast:
-    """Forecasts the duration of the next step from the last steps of this process."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self._recent: deque[float] = deque(maxlen=NUM_RECENT_STEPS)
-        self._was_reported = False
-        self.unmeasured_steps = 0
-        """Steps since `begin` or `measure`."""
-        self._began = 0.0
-
-    def begin(self, seconds: float) -> None:
-        """Measure the following steps from this time on.
-
-        Args:
-            seconds: The time used so far.
-        """
-        self.unmeasured_steps = 0
-        self._began = seconds
-
-    def measure(self, seconds: float) -> None:
-        """Add the mean duration of the unmeasured steps, of which there is at least one, and begin again.
-
-        Args:
-            seconds: The time used so far.
-        """
-        self.add((seconds - self._began) / self.unmeasured_steps)
-        self.begin(seconds)
-
-    def add(self, seconds: float) -> None:
-        """Add the duration of a step. The second step replaces the first step of a process, which is always slower."""
-        self.steps += 1
-        if self.steps == 2:
-            self._recent.clear()
-        self._recent.append(seconds)
-
-    def is_new(self, used: float) -> bool:
-        """Return True once: when the forecast is first worth reporting.
-
-        Args:
-            used: Share of the budget that is used.
-        """
-        share = REPORT_SHARE if self.steps > 1 else FIRST_STEP_SHARE
-        is_known = self.steps >= REPORT_STEPS or used >= share
-        if self._was_reported or not is_known:
-            return False
-        self._was_reported = True
-        return True
-
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of the next step; 0 before the first one."""
-        return median(self._recent) if self._recent else 0.0
