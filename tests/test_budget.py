@@ -5,6 +5,7 @@ import pytest
 
 from mtcli.config.schema import TrainConfig
 from mtcli.storage.state import State
+from mtcli.training.log import log_speed
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.time.budget import (
     MIN_TEST_PAIRS,
@@ -305,19 +306,19 @@ def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
     assert by_steps.valid_pairs is None
 
 
-@pytest.mark.parametrize("is_smallest", [True, False])
-def test_no_preset_below_the_smallest_is_advised(caplog: pytest.LogCaptureFixture, is_smallest: bool) -> None:
-    Budget(TrainConfig(time=60.0), is_smallest=is_smallest).report(State(), step_seconds=1.0)
-    assert ("--preset" in caplog.text) is not is_smallest
+@pytest.mark.parametrize("preset", ["tiny", "small"])
+def test_no_preset_below_the_smallest_is_advised(caplog: pytest.LogCaptureFixture, preset: str) -> None:
+    log_speed(Budget(TrainConfig(time=60.0)), State(), 1.0, preset=preset)
+    assert ("--preset" in caplog.text) == (preset != "tiny")
     assert "a smaller" in caplog.text
 
 
 def test_few_steps_of_fine_tuning_are_enough_for_a_usable_model(caplog: pytest.LogCaptureFixture) -> None:
     budget = Budget(TrainConfig(time=60.0), frozenset({"train.warmup_steps"}), FinalWork(fine_tunes=True))
-    budget.report(State(), step_seconds=1.0)
+    log_speed(budget, State(), 1.0, preset="small")
     assert "too short" not in caplog.text
     long_warmup = dataclasses.replace(budget, train=TrainConfig(time=60.0, warmup_steps=100), chosen=frozenset())
-    long_warmup.report(State(), step_seconds=1.0)
+    log_speed(long_warmup, State(), 1.0, preset="small")
     assert "needs 200 or more" in caplog.text
     assert "--preset" not in caplog.text  # the model has its size
 
@@ -326,6 +327,6 @@ def test_few_steps_of_fine_tuning_are_enough_for_a_usable_model(caplog: pytest.L
 def test_no_more_steps_and_time_are_expected_than_the_steps_allow(caplog: pytest.LogCaptureFixture, step: int) -> None:
     caplog.set_level("INFO")
     limited = Budget(TrainConfig(time=600.0, max_steps=100))
-    limited.report(State(step=step, seconds=step * 0.1), step_seconds=0.1)
+    log_speed(limited, State(step=step, seconds=step * 0.1), 0.1, preset="small")
     assert "0.1 seconds a step: about 100 steps in 0:10" in caplog.text
     assert "too short" not in caplog.text

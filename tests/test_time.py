@@ -240,7 +240,7 @@ def test_a_slow_first_step_is_not_taken_for_the_speed(
 ) -> None:
     """The first step of a GPU loads its kernels. The second step has the learning rate of a run without this time."""
     world = World(step=0.1, validation=0.1, first=30.0)
-    with caplog.at_level(logging.INFO, logger="mtcli.training.time.budget"):
+    with caplog.at_level(logging.INFO, logger="mtcli.training.log"):
         session = simulate(world, **{"train.time": 600})
     check(session, world, 600)
     usual = World(step=0.1, validation=0.1)

@@ -37,7 +37,7 @@ from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.speed import cost_share, seconds_per_token
 from mtcli.training.defaults.workload import Workload
-from mtcli.training.log import warn_of_few_pairs
+from mtcli.training.log import needed_steps, warn_of_few_pairs
 from mtcli.training.request import InitialModel
 from mtcli.training.time.budget import Budget
 from mtcli.training.time.timed_parts import PartDuration
@@ -210,8 +210,9 @@ def _describe_time(seconds: float) -> str:
 def _advice(budget: Budget, steps: int) -> str:
     """Return what to change if the steps are too few, or an empty text."""
     train = budget.train
-    if train.time and steps < budget.needed_steps:
-        return f"; a usable translator needs {budget.needed_steps:,} steps or more: give it more time"
+    needed = needed_steps(budget)
+    if train.time and steps < needed:
+        return f"; a usable translator needs {needed:,} steps or more: give it more time"
     if steps < 2 * train.warmup_steps and not budget.adapts("train.warmup_steps"):
         warmup = counted(train.warmup_steps, "step")
         return f"; the warm-up alone is {warmup}: lower train.warmup_steps, or give it more time"

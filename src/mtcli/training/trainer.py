@@ -39,6 +39,7 @@ from mtcli.training.log import (
     log_end,
     log_next,
     log_selection,
+    log_speed,
     log_unused_cores,
     warn_of_few_pairs,
     warn_of_long_warmup,
@@ -274,7 +275,7 @@ class Trainer:
         signal_number = session.agree_on_time(received)
         forecast.measure(session.state.seconds)
         if session.config.train.time and forecast.is_new(session.budget.used(session.state)):
-            session.budget.report(session.state, forecast.step_seconds)
+            log_speed(session.budget, session.state, forecast.step_seconds, preset=session.config.preset)
         return signal_number
 
     def _stop(self, signal_number: int) -> None:

@@ -4,20 +4,15 @@ A run with a budget of steps decides from counts alone, so it can be repeated bi
 decides from its own measurements. They are in `State`, which is equal on all ranks.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.evaluation.confidence import num_calibration_lines
 from mtcli.exchange.engine_export import NUM_SENTENCES, can_have_engine
-from mtcli.runtime.progress import clock
-from mtcli.runtime.wording import counted
 from mtcli.storage.state import State
 from mtcli.training.optimizer import cooldown_begins
-from mtcli.training.time.final_work import MAX_RESERVED_SHARE, FinalWork, Task
-
-log = logging.getLogger(__name__)
+from mtcli.training.time.final_work import FinalWork, Task
 
 WARMUP_SHARE = 0.2
 """Share of the budget that the warm-up may take, unless its length is set."""
@@ -51,9 +46,6 @@ SAVE_SECONDS = 600.0
 MIN_TEST_PAIRS = 200
 """Test pairs that even a short run scores."""
 
-USABLE_STEPS = 500
-"""A time budget for fewer steps causes a warning: Multi30K has 32 BLEU after 900 steps, and almost none after 100."""
-
 TOKENS_PER_PAIR = 20
 """Target tokens of training that take as long as the greedy translation of a pair.
 
@@ -77,8 +69,6 @@ class Budget:
     """Names of the options that adapt to the speed, because the user did not set them."""
     final_work: FinalWork = field(default_factory=FinalWork)
     ranks: int = 1
-    is_smallest: bool = False
-    """The model has the smallest preset."""
     on_gpu: bool = False
     """Training runs on CUDA."""
 
@@ -118,7 +108,6 @@ class Budget:
             chosen=frozenset(config.chosen),
             final_work=final_work,
             ranks=ranks,
-            is_smallest=config.preset == "tiny",
             on_gpu=on_gpu,
         )
 
@@ -188,50 +177,9 @@ class Budget:
         total = self.train.time - state.seconds_before_first_step
         return max(total - self.final_work.reserved_seconds(state, total), 1e-9)
 
-    @property
-    def needed_steps(self) -> int:
-        """Steps that a usable model needs, or all steps of the budget if they are fewer.
-
-        The model that fine-tuning starts from is usable before the first step.
-        """
-        needed = 1 if self.final_work.fine_tunes else USABLE_STEPS
-        if not self.adapts("train.warmup_steps"):
-            needed = max(needed, 2 * self.train.warmup_steps)
-        return min(needed, self.train.max_steps or needed)
-
     def adapts(self, name: str) -> bool:
         """Return True if an option follows the measured speed: there is a time budget, and the user did not set it."""
         return bool(self.train.time) and name in self.chosen
-
-    def report(self, state: State, step_seconds: float) -> None:
-        """Log how many steps there will be and when, and warn if the time allows too few.
-
-        Args:
-            state: The state after a step.
-            step_seconds: Seconds per step.
-        """
-        assert self.train.time
-        left = self.training_time(state) - (state.seconds - state.seconds_before_first_step)
-        steps = max(state.step + int(left / max(step_seconds, 1e-9)), 1)
-        seconds = self.train.time
-        if self.train.max_steps and self.train.max_steps <= steps:
-            steps = self.train.max_steps
-            seconds = state.seconds + (steps - state.step) * step_seconds
-        log.info("%.2g seconds a step: about %s in %s", step_seconds, counted(steps, "step"), clock(seconds))
-        needed = self.needed_steps
-        if steps >= needed:
-            return
-        keeps_size = self.is_smallest or self.final_work.fine_tunes
-        enough = (state.seconds_before_first_step + needed * step_seconds) / (1 - MAX_RESERVED_SHARE)
-        log.warning(
-            "a time of %s is too short at this speed: about %s, and a usable translator needs %s or more; "
-            "give it --time %dm, or %s",
-            clock(self.train.time),
-            counted(steps, "step"),
-            f"{needed:,}",
-            math.ceil(enough / 60),
-            "a smaller train.batch_tokens" if keeps_size else "a smaller --preset or train.batch_tokens",
-        )
 
     # ---- validating and saving ----
 
