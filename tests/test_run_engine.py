@@ -322,7 +322,7 @@ def test_too_little_time_is_reported(
         run=run,
         data=SimpleNamespace(valid=HELD_OUT, test=[]),
         config=Config(train=TrainConfig(time=3600)),
-        state=SimpleNamespace(seconds=3590, save_seconds=0, write_seconds=0),
+        state=SimpleNamespace(seconds=3590, checkpoint_seconds=0),
         count_time=lambda: None,
         clock=iter([0.0, *[9.0] * 2, *[100.0] * 9]).__next__,
     )

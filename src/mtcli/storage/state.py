@@ -111,6 +111,11 @@ class State:
             raise ModelError(f"{path / 'state.json'}: not a state of this version of mtcli ({reason})") from None
 
     @property
+    def checkpoint_seconds(self) -> float:
+        """The duration of a checkpoint that nothing else runs beside."""
+        return max(self.save_seconds, self.write_seconds)
+
+    @property
     def best_steps(self) -> list[int]:
         """The steps of the checkpoints whose mean is the best model: one or several, none before a validation.
 

@@ -397,7 +397,7 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
     if not can_have_engine(session.config, len(held_out)):
         return
     state = session.state
-    converting = 2 * max(state.save_seconds, state.write_seconds)
+    converting = 2 * state.checkpoint_seconds
     seconds = _seconds_after_training(session, MAX_ENGINE_SECONDS, converting, in_budget=in_budget)
     deadline = session.clock() + seconds
     sources = [src for src, _ in held_out]

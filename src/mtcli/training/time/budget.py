@@ -251,8 +251,7 @@ class Budget:
         costs = self.final_work.costs()
         order = list(costs)
         remaining_cost = sum(costs[later] for later in order[order.index(task) :])
-        save_seconds = max(state.save_seconds, state.write_seconds)
-        remaining_seconds = max(self.train.time - state.seconds - 2 * save_seconds, 0.0)
+        remaining_seconds = max(self.train.time - state.seconds - 2 * state.checkpoint_seconds, 0.0)
         return remaining_seconds * min(1.0, 1.5 * costs[task] / max(remaining_cost, 1e-9))
 
     def fit_validation(self, state: State, wanted: int, done: int) -> None:

@@ -67,8 +67,7 @@ class FinalWork:
         """
         if state.pair_seconds:
             seconds_per_pair = RESERVE_FACTOR * state.pair_seconds
-            save_seconds = max(state.save_seconds, state.write_seconds)
-            reserved = seconds_per_pair * sum(self.costs().values()) + 3 * save_seconds
+            reserved = seconds_per_pair * sum(self.costs().values()) + 3 * state.checkpoint_seconds
         else:
             reserved = INITIAL_RESERVED_SHARE * total
         more = self._engine_seconds(state, total) + self._calibration_seconds(state, total)
@@ -79,8 +78,7 @@ class FinalWork:
         if not self.compared:
             return 0.0
         comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
-        converting = max(state.save_seconds, state.write_seconds)
-        return min(RESERVE_FACTOR * comparing + converting, ENGINE_SHARE * total)
+        return min(RESERVE_FACTOR * comparing + state.checkpoint_seconds, ENGINE_SHARE * total)
 
     def _calibration_seconds(self, state: State, total: float) -> float:
         """Return the seconds that are reserved for calibrating the confidence."""
