@@ -221,12 +221,22 @@ def test_work_after_the_last_step_shares_the_remaining_time() -> None:
 
 
 def test_a_sample_of_the_test_pairs_is_scored_if_beam_search_has_time_for_it() -> None:
-    work = FinalWork(test=80, beam_size=4)
-    state = State(pair_seconds=0.1)
+    b = budget(time="100s")
     needed = FIRST_PART * 2.5 * 0.1
-    assert work.test_fits(state, 1.01 * needed)
-    assert not work.test_fits(state, 0.99 * needed)
-    assert dataclasses.replace(work, test=8).test_fits(state, 0.51 * needed)
+    assert b.fits("test", FIRST_PART, State(seconds=100 - 1.01 * needed, pair_seconds=0.1))
+    assert not b.fits("test", FIRST_PART, State(seconds=100 - 0.99 * needed, pair_seconds=0.1))
+    assert b.fits("test", 8, State(seconds=100 - 0.51 * needed, pair_seconds=0.1))
+    assert budget(max_steps=5).fits("test", 10**6, State(pair_seconds=0.1))
+
+
+def test_all_pairs_of_the_average_and_the_starting_model_have_to_fit() -> None:
+    b = budget(time="100s", average=5)
+    state = State(seconds=80, pair_seconds=0.1)
+    for task in ("average", "start"):
+        seconds = b.may_take(task, state)
+        assert seconds is not None
+        assert b.fits(task, int(seconds / 0.1), state)
+        assert not b.fits(task, int(seconds / 0.1) + 1, state)
 
 
 def test_forecast_of_the_next_step() -> None:

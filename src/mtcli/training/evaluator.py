@@ -24,7 +24,7 @@ from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import BUDGET_USED, NOTHING_IMPROVED
-from mtcli.training.time.timed_parts import Deadline
+from mtcli.training.time.timed_parts import FIRST_PART, Deadline
 from mtcli.training.validation import TestScores, Validation, in_turn
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
@@ -119,10 +119,10 @@ class Evaluator:
         if len(steps) < 2:
             return
         num_pairs = state.best_pairs or len(self.valid)
-        seconds = session.budget.may_take("average", state)
-        if seconds is not None and num_pairs * state.pair_seconds > seconds:
+        if not session.budget.fits("average", num_pairs, state):
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
+        seconds = session.budget.may_take("average", state)
         for averaged in with_start(steps) if session.data.corrections else [steps]:
             with weights_of(self.learner.model, self.checkpoints.paths(averaged)):
                 result = self._measure(num_pairs, seconds)
@@ -152,11 +152,10 @@ class Evaluator:
         if checkpoint.verify(paths[0]):
             log.warning("%s is damaged: the new model is not compared with the one it started from", paths[0])
             return
-        seconds = session.budget.may_take("start", state)
         result = None
-        if seconds is None or num_pairs * state.pair_seconds <= seconds:
+        if session.budget.fits("start", num_pairs, state):
             with weights_of(self.learner.model, paths):
-                result = self._measure(num_pairs, seconds)
+                result = self._measure(num_pairs, session.budget.may_take("start", state))
         if result is None or result.pairs < num_pairs:
             log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
             return
@@ -205,10 +204,10 @@ class Evaluator:
             return
         session.count_time()
         num_pairs = len(session.data.test) if session.data.corrections else session.budget.test_pairs(state)
-        seconds = session.budget.may_take("test", state)
-        if seconds is not None and not session.budget.final_work.test_fits(state, seconds):
+        if not session.budget.fits("test", min(num_pairs, FIRST_PART), state):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
+        seconds = session.budget.may_take("test", state)
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
                 self.backend_in_eval_mode(),

@@ -254,6 +254,12 @@ class Budget:
         remaining_seconds = max(self.train.time - state.seconds - 2 * state.checkpoint_seconds, 0.0)
         return remaining_seconds * min(1.0, 1.5 * costs[task] / max(remaining_cost, 1e-9))
 
+    def fits(self, task: Task, pairs: int, state: State) -> bool:
+        """Return True if a task after the last step can probably translate this many pairs in its time."""
+        seconds = self.may_take(task, state)
+        cost = self.final_work.beam_cost if task == "test" else 1.0
+        return seconds is None or pairs * cost * state.pair_seconds <= seconds
+
     def fit_validation(self, state: State, wanted: int, done: int) -> None:
         """Set the number of pairs of the next validation: as many as this one took, or more if it was fast.
 

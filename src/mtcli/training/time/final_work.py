@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtcli.storage.state import State
-from mtcli.training.time.timed_parts import FIRST_PART
 
 MAX_RESERVED_SHARE = 0.3
 """Largest share of the time that is reserved for the work after the last step, without converting and calibrating."""
@@ -84,7 +83,3 @@ class FinalWork:
         """Return the seconds that are reserved for calibrating the confidence."""
         translating = self.calibrated * self.beam_cost * state.pair_seconds
         return min(RESERVE_FACTOR * translating, CALIBRATION_SHARE * total)
-
-    def test_fits(self, state: State, seconds: float) -> bool:
-        """Return True if the smallest sample of the test pairs can probably be scored in this time."""
-        return min(self.test, FIRST_PART) * self.beam_cost * state.pair_seconds <= seconds
