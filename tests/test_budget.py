@@ -16,11 +16,12 @@ from mtcli.training.time.budget import (
     Budget,
 )
 from mtcli.training.time.final_work import (
-    ENGINE_SHARE,
+    ADDED_SHARE,
     INITIAL_RESERVED_SHARE,
     MAX_RESERVED_SHARE,
     RESERVE_FACTOR,
     FinalWork,
+    uninterrupted_seconds,
 )
 from mtcli.training.time.forecast import Forecast
 from mtcli.training.time.timed_parts import FIRST_PART
@@ -151,17 +152,25 @@ def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
 
 
-def test_time_is_reserved_for_converting_the_model() -> None:
+def test_time_is_reserved_for_the_engine_and_the_confidence() -> None:
     work = FinalWork(valid=100, test=100)
     without = Budget(TrainConfig(time=1000.0), final_work=work)
-    budget = dataclasses.replace(without, final_work=dataclasses.replace(work, compared=64))
-    assert budget.training_time(State()) == without.training_time(State())  # the speed is not known
+
+    def reserved(state: State, **added: int) -> float:
+        budget = dataclasses.replace(without, final_work=dataclasses.replace(work, **added))
+        return without.training_time(state) - budget.training_time(state)
+
+    assert reserved(State(), compared=64, calibrated=250) == 0  # the speed is not known
     state = State(pair_seconds=0.01, save_seconds=1.0)
-    comparing = 64 * 2 * (1 + work.beam_cost) * 0.01  # two libraries; greedy search and a beam
-    reserved = without.training_time(state) - budget.training_time(state)
-    assert reserved == pytest.approx(RESERVE_FACTOR * comparing + 1.0)
+    comparing = RESERVE_FACTOR * 64 * 2 * (1 + work.beam_cost) * 0.01  # two libraries; greedy search and a beam
+    calibrating = RESERVE_FACTOR * 250 * work.beam_cost * 0.01
+    converting = 1.0 + uninterrupted_seconds(state)
+    assert reserved(state, compared=64) == pytest.approx(comparing + converting)
+    assert reserved(state, calibrated=250) == pytest.approx(calibrating)
+    assert reserved(state, compared=64, calibrated=250) == pytest.approx(comparing + converting + calibrating)
     slow = State(pair_seconds=1.0, save_seconds=1.0)
-    assert without.training_time(slow) - budget.training_time(slow) == pytest.approx(1000 * ENGINE_SHARE)
+    assert reserved(slow, compared=64) == pytest.approx(1000 * ADDED_SHARE)
+    assert reserved(slow, compared=64, calibrated=250) == pytest.approx(1000 * ADDED_SHARE)
 
 
 def test_training_time_is_infinite_without_a_time_budget() -> None:

@@ -47,6 +47,7 @@ from mtcli.training.log import (
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
+from mtcli.training.time.final_work import uninterrupted_seconds
 from mtcli.training.time.forecast import Forecast
 from mtcli.training.time.timed_parts import Clock, spread
 from mtcli.translate.confidence import read_confidence
@@ -396,9 +397,8 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
     held_out = [*spread(session.data.valid), *spread(session.data.test)]
     if not can_have_engine(session.config, len(held_out)):
         return
-    state = session.state
-    converting = 2 * state.checkpoint_seconds
-    seconds = _seconds_after_training(session, MAX_ENGINE_SECONDS, converting, in_budget=in_budget)
+    uninterrupted = uninterrupted_seconds(session.state)
+    seconds = _seconds_after_training(session, MAX_ENGINE_SECONDS, uninterrupted, in_budget=in_budget)
     deadline = session.clock() + seconds
     sources = [src for src, _ in held_out]
     try:

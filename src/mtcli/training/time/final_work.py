@@ -6,16 +6,17 @@ from typing import Literal
 from mtcli.storage.state import State
 
 MAX_RESERVED_SHARE = 0.3
-"""Largest share of the time that is reserved for the work after the last step, without converting and calibrating."""
+"""Largest share of the time that is reserved for the work up to the last checkpoint."""
 
 INITIAL_RESERVED_SHARE = 0.1
 """Share of the time that is reserved for this work before the first validation."""
 
-ENGINE_SHARE = 0.02
-"""Largest share of the time that is reserved for converting the model, which the other work does not need."""
+ADDED_SHARE = 0.04
+"""Largest share of the time that is reserved for what is added after the last checkpoint: engine and confidence."""
 
-CALIBRATION_SHARE = 0.02
-"""Largest share of the time that is reserved for calibrating the confidence of translations."""
+UNINTERRUPTED_CHECKPOINTS = 2
+"""Converting the model and syncing its files cannot be interrupted. They are not begun, and the comparison between them
+ends, this many times the duration of a checkpoint before the end of the time."""
 
 RESERVE_FACTOR = 1.25
 """The reserved time is this many times the measured time, since the speed may change."""
@@ -69,17 +70,17 @@ class FinalWork:
             reserved = seconds_per_pair * sum(self.costs().values()) + 3 * state.checkpoint_seconds
         else:
             reserved = INITIAL_RESERVED_SHARE * total
-        more = self._engine_seconds(state, total) + self._calibration_seconds(state, total)
-        return min(reserved, MAX_RESERVED_SHARE * total) + more
+        return min(reserved, MAX_RESERVED_SHARE * total) + self._added_seconds(state, total)
 
-    def _engine_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for converting the model and comparing its translations."""
-        if not self.compared:
-            return 0.0
-        comparing = 2 * self.compared * (1 + self.beam_cost) * state.pair_seconds  # with two libraries and two searches
-        return min(RESERVE_FACTOR * comparing + state.checkpoint_seconds, ENGINE_SHARE * total)
+    def _added_seconds(self, state: State, total: float) -> float:
+        """Return the seconds that are reserved for the engine and the confidence."""
+        comparing = 2 * self.compared * (1 + self.beam_cost)  # with two libraries and two searches
+        calibrating = self.calibrated * self.beam_cost
+        translating = RESERVE_FACTOR * (comparing + calibrating) * state.pair_seconds
+        converting = state.checkpoint_seconds + uninterrupted_seconds(state) if self.compared else 0.0
+        return min(translating + converting, ADDED_SHARE * total)
 
-    def _calibration_seconds(self, state: State, total: float) -> float:
-        """Return the seconds that are reserved for calibrating the confidence."""
-        translating = self.calibrated * self.beam_cost * state.pair_seconds
-        return min(RESERVE_FACTOR * translating, CALIBRATION_SHARE * total)
+
+def uninterrupted_seconds(state: State) -> float:
+    """Return the seconds before the end of the time at which the engine is not begun, and its comparison ends."""
+    return UNINTERRUPTED_CHECKPOINTS * state.checkpoint_seconds
