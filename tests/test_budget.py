@@ -272,6 +272,7 @@ def test_the_speed_is_reported_once_and_soon() -> None:
     assert not forecast.is_new(used=0.9)
     slow = Forecast()
     slow.add(100.0)
+    assert not slow.is_new(used=0.1)
     assert slow.is_new(used=0.4)
 
 

@@ -7,12 +7,8 @@ NUM_RECENT_STEPS = 9
 """The forecast is the median of this many steps, so that a single slow step does not count."""
 
 REPORT_STEPS = 5
-REPORT_SHARE = 0.05
-FIRST_STEP_SHARE = 0.2
-"""The speed is reported after this many steps, or after this share of the budget if that comes first.
-
-The first step, which may be slow, is reported alone only if it used a fifth of the budget.
-"""
+REPORT_SHARE = 0.2
+"""The speed is reported after this many steps, or after this share of the budget if that comes first."""
 
 
 class Forecast:
@@ -57,8 +53,7 @@ class Forecast:
         Args:
             used: Share of the budget that is used.
         """
-        share = REPORT_SHARE if self.steps > 1 else FIRST_STEP_SHARE
-        is_known = self.steps >= REPORT_STEPS or used >= share
+        is_known = self.steps >= REPORT_STEPS or used >= REPORT_SHARE
         if self._was_reported or not is_known:
             return False
         self._was_reported = True
