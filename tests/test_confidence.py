@@ -273,7 +273,7 @@ def test_training_calibrates_on_its_validation_pairs(
     held_out = write_tsv(tmp_path / "valid.tsv", HELD_OUT)
     settings = (f'data.valid="{held_out}"', "train.max_steps=4", "train.engine=false")
     with monkeypatch.context() as context:
-        context.setattr("mtcli.training.trainer.MAX_CALIBRATION_SECONDS", 0.0)
+        context.setattr("mtcli.training.after_training.MAX_CALIBRATION_SECONDS", 0.0)
         run = train_toy(tmp_path / "run", *settings)
         assert read_confidence(run) is None
     train_toy(tmp_path / "run", *settings)  # nothing is trained, and what was missing is added
@@ -305,7 +305,7 @@ def test_a_failure_leaves_the_run_without_confidence(
     def fail(*_: object) -> None:
         raise MtcliError("a reason")
 
-    monkeypatch.setattr("mtcli.training.trainer.update_confidence", fail)
+    monkeypatch.setattr("mtcli.training.after_training.update_confidence", fail)
     held_out = write_tsv(tmp_path / "valid.tsv", HELD_OUT)
     with caplog.at_level(logging.INFO):
         train_toy(tmp_path / "run", f'data.valid="{held_out}"', "train.max_steps=2", "train.engine=false")

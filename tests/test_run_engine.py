@@ -23,7 +23,7 @@ from mtcli.errors import ModelError
 from mtcli.exchange import engine_export as writing
 from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_folder
-from mtcli.training.trainer import update_run_engine
+from mtcli.training.after_training import update_run_engine
 from mtcli.translate.backends import run_engine
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
@@ -317,7 +317,7 @@ def test_too_little_time_is_reported(
     shutil.rmtree(run / ENGINE)
     monkeypatch.setattr(writing, "MIN_SENTENCES", 1000)  # the time is over before as many are compared
     monkeypatch.setattr(writing, "_short_sentences", lambda sources, tokenizer: [*sources] * 20)
-    monkeypatch.setattr("mtcli.training.trainer.can_have_engine", lambda config, num: True)
+    monkeypatch.setattr("mtcli.training.after_training.can_have_engine", lambda config, num: True)
     session: Any = SimpleNamespace(
         run=run,
         data=SimpleNamespace(valid=HELD_OUT, test=[]),

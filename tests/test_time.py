@@ -24,7 +24,7 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import checkpoint
 from mtcli.storage.state import COMPARABLE_PAIRS
 from mtcli.text.languages import Direction
-from mtcli.training import evaluator, saving, validation
+from mtcli.training import after_training, evaluator, saving, validation
 from mtcli.training import trainer as trainer_module
 from mtcli.training.defaults.choose import with_defaults
 from mtcli.training.defaults.workload import Workload
@@ -176,7 +176,7 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise TooFewError
 
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr(trainer_module, "update_confidence", calibrate)
+    monkeypatch.setattr(after_training, "update_confidence", calibrate)
     monkeypatch.setattr(Evaluator, "backend_in_eval_mode", lambda self: Slow(begun[-1][1], self.session.state.step))
     monkeypatch.setattr(validation, "ModelTranslator", lambda backend: backend)
     monkeypatch.setattr(Checkpoints, "scheduled", lambda self: list(begun[-1][1].saved))

@@ -6,9 +6,8 @@ CPU, a run that is killed and started again ends with the same numbers as one th
 
 import logging
 import math
-import shlex
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, astuple
 from functools import partial
@@ -19,9 +18,7 @@ import torch
 from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan, Position
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.errors import InterruptedTrainingError, ModelError, MtcliError, UsageError
-from mtcli.evaluation.confidence import TooFewError, num_calibration_lines, update_confidence
-from mtcli.exchange.engine_export import NoTimeError, can_have_engine, update_engine
+from mtcli.errors import InterruptedTrainingError, ModelError, UsageError
 from mtcli.model.transformer import Transformer
 from mtcli.report.plan import Plan
 from mtcli.report.run_report import write_report
@@ -32,6 +29,7 @@ from mtcli.runtime.progress import TrainingProgress
 from mtcli.runtime.signals import stopped
 from mtcli.runtime.wording import counted
 from mtcli.storage import model_file
+from mtcli.training.after_training import prepare_use
 from mtcli.training.evaluator import Evaluator
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
@@ -47,10 +45,8 @@ from mtcli.training.log import (
 from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.time.final_work import uninterrupted_seconds
 from mtcli.training.time.forecast import Forecast
-from mtcli.training.time.timed_parts import Clock, spread
-from mtcli.translate.confidence import read_confidence
+from mtcli.training.time.timed_parts import Clock
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +144,7 @@ class Trainer:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
             log_next(session.run, test=bool(session.data.test), targets=session.config.data.target_languages)
-            session.on_main_rank(partial(self._prepare_use, received, in_budget=False))
+            session.on_main_rank(partial(prepare_use, session, received, in_budget=False))
             return
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
@@ -171,18 +167,7 @@ class Trainer:
             reason = self._run_steps(received)
             # The checkpoint comes last, so that a run whose checkpoint says it is finished has its report.
             session.on_main_rank(partial(self.evaluator.conclude, reason), self._write_report, self._finish)
-        session.on_main_rank(partial(self._prepare_use, received, in_budget=True))
-
-    def _prepare_use(self, received: Sequence[int], *, in_budget: bool) -> None:
-        """Add to a finished run what makes its translations faster, and what says how good they are.
-
-        Args:
-            received: See `update_run_engine`.
-            in_budget: See there.
-        """
-        update_run_engine(self.session, received, in_budget=in_budget)
-        if update_run_confidence(self.session, received, in_budget=in_budget):
-            self._write_report()
+        session.on_main_rank(partial(prepare_use, session, received, in_budget=True))
 
     def describe(self) -> None:
         """Record and log the plan of the run, and check that its batches fit into memory.
@@ -380,91 +365,3 @@ class Trainer:
             targets=session.config.data.target_languages,
             corrections=len(session.data.corrections),
         )
-
-
-MAX_ENGINE_SECONDS = 60.0
-"""Seconds that converting the model and comparing the translations may take."""
-
-
-def update_run_engine(session: Session, received: Sequence[int], *, in_budget: bool) -> None:
-    """Write the engine of the run, unless it has one of its present model. A failure leaves the run without one.
-
-    Args:
-        session: The training, after its last checkpoint.
-        received: Numbers of the signals that this process has received; the first one ends the work.
-        in_budget: The time budget of the run counts. If not, the run has ended before.
-    """
-    held_out = [*spread(session.data.valid), *spread(session.data.test)]
-    if not can_have_engine(session.config, len(held_out)):
-        return
-    uninterrupted = uninterrupted_seconds(session.state)
-    seconds = _seconds_after_training(session, MAX_ENGINE_SECONDS, uninterrupted, in_budget=in_budget)
-    deadline = session.clock() + seconds
-    sources = [src for src, _ in held_out]
-    try:
-        update_engine(session.run, sources, lambda: 0.0 if received else deadline - session.clock())
-    except NoTimeError:
-        if received or seconds < MAX_ENGINE_SECONDS:
-            remedy = "run the same command again to convert it"
-        else:
-            remedy = f"`mtcli export {shlex.quote(str(session.run))} --to ctranslate2` converts it"
-        log.info("no time was left to convert the model for faster translation; %s", remedy)
-    except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
-        log.info("the model was not converted for faster translation: %s", error)
-
-
-MAX_CALIBRATION_SECONDS = 300.0
-"""Seconds that calibrating the confidence may take."""
-
-
-def update_run_confidence(session: Session, received: Sequence[int], *, in_budget: bool) -> bool:
-    """Calibrate the confidence of the run's model on its validation pairs, unless that has been done.
-
-    A failure leaves the run without one. Few pairs are no failure.
-
-    Args:
-        session: See `update_run_engine`.
-        received: See there.
-        in_budget: See there.
-
-    Returns:
-        It has been calibrated now.
-    """
-    if num_calibration_lines(len(session.data.valid)) == 0 or read_confidence(session.run) is not None:
-        return False
-    seconds = _seconds_after_training(session, MAX_CALIBRATION_SECONDS, 0.0, in_budget=in_budget)
-    deadline = session.clock() + seconds
-    try:
-        confidence = update_confidence(
-            session.run,
-            session.data.valid,
-            session.device.type,
-            lambda: 0.0 if received else deadline - session.clock(),
-        )
-    except TooFewError:
-        if received or seconds < MAX_CALIBRATION_SECONDS:
-            log.info("no time was left to calibrate the confidence of translations; run the same command again for it")
-        else:
-            log.info("translating is too slow here to calibrate the confidence of translations")
-        return False
-    except (MtcliError, OSError, RuntimeError, ValueError, MemoryError) as error:
-        log.info("the confidence of translations was not calibrated: %s", error)
-        return False
-    assert confidence is not None
-    log.debug("the confidence of translations is calibrated on %s", counted(confidence.pairs, "validation pair"))
-    return True
-
-
-def _seconds_after_training(session: Session, most: float, needed: float, *, in_budget: bool) -> float:
-    """Return the seconds that work after the last checkpoint may take.
-
-    Args:
-        session: The training.
-        most: The result without a time budget.
-        needed: Seconds of the time budget that the work needs besides.
-        in_budget: See `update_run_engine`.
-    """
-    session.count_time()
-    if not in_budget or not session.config.train.time:
-        return most
-    return min(most, session.config.train.time - session.state.seconds - needed)
