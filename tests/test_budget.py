@@ -38,21 +38,21 @@ def budget(**values: object) -> Budget:
 def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: dict[str, object]) -> None:
     b = budget(**limits)
     state = State(step=800, seconds=400.0, validations_since_best=2)
-    before = b.used(state)
+    before = b.progress(state)
     assert not b.cool_down_early(state)
     state.validations_since_best = 3
     rate = learning_rate(b.train, 128, state.step, before)
     assert b.cool_down_early(state)
-    assert b.used(state) == pytest.approx(0.8)
-    assert learning_rate(b.train, 128, state.step, b.used(state)) == pytest.approx(
+    assert b.progress(state) == pytest.approx(0.8)
+    assert learning_rate(b.train, 128, state.step, b.progress(state)) == pytest.approx(
         rate
     )  # it falls from here on, without a jump
     half = dataclasses.replace(state, step=900, seconds=450.0)
     assert b.ends(half) is None
     assert not b.cool_down_early(half)  # it has already begun
-    assert learning_rate(b.train, 128, state.step, b.used(half)) == pytest.approx(rate / 2)
+    assert learning_rate(b.train, 128, state.step, b.progress(half)) == pytest.approx(rate / 2)
     whole = dataclasses.replace(state, step=1000, seconds=500.0)
-    assert b.used(whole) == pytest.approx(1)
+    assert b.progress(whole) == pytest.approx(1)
     assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
 
 
@@ -60,11 +60,11 @@ def test_an_early_cool_down_does_not_change_an_adapted_warm_up() -> None:
     b = dataclasses.replace(budget(time="600s", lr=0.003, warmup_steps=4000), chosen=frozenset({"train.warmup_steps"}))
     state = State(step=1000, seconds=200.0, validations_since_best=3)
     warmup_steps = b.warmup_steps(state)
-    rate = learning_rate(b.train, 128, state.step, b.used(state), warmup_steps)
+    rate = learning_rate(b.train, 128, state.step, b.progress(state), warmup_steps)
     assert warmup_steps < state.step
     assert b.cool_down_early(state)
     assert b.warmup_steps(state) == pytest.approx(warmup_steps)
-    assert learning_rate(b.train, 128, state.step, b.used(state), b.warmup_steps(state)) == pytest.approx(rate)
+    assert learning_rate(b.train, 128, state.step, b.progress(state), b.warmup_steps(state)) == pytest.approx(rate)
 
 
 def test_a_cool_down_that_has_begun_is_completed() -> None:
@@ -97,16 +97,16 @@ def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None)
     assert b.cool_down_early(state)
     state.finished = finished
     cut = dataclasses.replace(state)
-    b.renew(state)
+    b.reopen(state)
     assert state == cut
     larger = budget(max_steps=2000)
-    larger.renew(state)
+    larger.reopen(state)
     assert state == State(step=400)
-    assert larger.used(state) == 0.2
+    assert larger.progress(state) == 0.2
 
 
 @pytest.mark.parametrize(
-    ("max_steps", "time", "allows_no_more"),
+    ("max_steps", "time", "remains_finished"),
     [
         (1000, 60.0, True),
         (999, 60.0, True),
@@ -121,15 +121,15 @@ def test_another_budget_continues_a_run_that_was_cut_short(finished: str | None)
     ],
 )
 def test_only_a_larger_budget_continues_a_finished_run(
-    max_steps: int | None, time: float | None, allows_no_more: bool
+    max_steps: int | None, time: float | None, remains_finished: bool
 ) -> None:
     state = State(step=400, seconds=40.0, finished="cut short, as nothing improved", budget=[1000, 60.0])
     b = budget(max_steps=max_steps, time=time)
-    assert b.allows_no_more(state) == allows_no_more
-    b.renew(state)
-    assert bool(state.finished) == allows_no_more
+    assert b.remains_finished(state) == remains_finished
+    b.reopen(state)
+    assert bool(state.finished) == remains_finished
     state.finished = None
-    assert not b.allows_no_more(state)
+    assert not b.remains_finished(state)
 
 
 def test_every_budget_allows_one_step() -> None:
@@ -141,15 +141,15 @@ def test_every_budget_allows_one_step() -> None:
 def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
     b = budget(time="100s", average=5)
     state = State(seconds=50, pair_seconds=0.03)  # two validations of 3 s; test pairs take 2.5 times as long
-    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5)))
+    assert b.progress(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5)))
     state.save_seconds = 1.0
-    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
+    assert b.progress(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 3))
     state.write_seconds = 2.0  # of a thread, while training continues
-    assert b.used(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 6))
+    assert b.progress(state) == pytest.approx(50 / (100 - RESERVE_FACTOR * (2 * 3 + 0.03 * 80 * 2.5) - 6))
     state.pair_seconds = 30.0  # only part of the work will fit
-    assert b.used(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
+    assert b.progress(state) == pytest.approx(50 / (100 * (1 - MAX_RESERVED_SHARE)))
     state.seconds_before_first_step = 20.0
-    assert b.used(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
+    assert b.progress(state) == pytest.approx(30 / (80 * (1 - MAX_RESERVED_SHARE)))
 
 
 def test_time_is_reserved_for_the_engine_and_the_confidence() -> None:
@@ -221,12 +221,14 @@ def test_short_runs_score_fewer_test_pairs() -> None:
 def test_work_after_the_last_step_shares_the_remaining_time() -> None:
     b = budget(time="100s", average=5)  # 100, 100 and 80 × 2.5 greedy translations
     state = State(seconds=80)
-    assert b.may_take("valid", state) == pytest.approx(20 * 1.5 / 4)
-    assert b.may_take("average", state) == pytest.approx(20 * 1.5 / 3)
-    assert b.may_take("test", state) == pytest.approx(20)
-    assert b.may_take("test", State(seconds=120)) == 0
-    assert b.may_take("test", State(seconds=80, save_seconds=1.0, write_seconds=3.0)) == pytest.approx(20 - 2 * 3)
-    assert budget(max_steps=5).may_take("test", state) is None
+    assert b.seconds_for_task("valid", state) == pytest.approx(20 * 1.5 / 4)
+    assert b.seconds_for_task("average", state) == pytest.approx(20 * 1.5 / 3)
+    assert b.seconds_for_task("test", state) == pytest.approx(20)
+    assert b.seconds_for_task("test", State(seconds=120)) == 0
+    assert b.seconds_for_task("test", State(seconds=80, save_seconds=1.0, write_seconds=3.0)) == pytest.approx(
+        20 - 2 * 3
+    )
+    assert budget(max_steps=5).seconds_for_task("test", state) is None
 
 
 def test_a_sample_of_the_test_pairs_is_scored_if_beam_search_has_time_for_it() -> None:
@@ -242,7 +244,7 @@ def test_all_pairs_of_the_average_and_the_starting_model_have_to_fit() -> None:
     b = budget(time="100s", average=5)
     state = State(seconds=80, pair_seconds=0.1)
     for task in ("average", "start"):
-        seconds = b.may_take(task, state)
+        seconds = b.seconds_for_task(task, state)
         assert seconds is not None
         assert b.fits(task, int(seconds / 0.1), state)
         assert not b.fits(task, int(seconds / 0.1) + 1, state)
@@ -263,17 +265,17 @@ def test_forecast_of_the_next_step() -> None:
 
 def test_the_speed_is_reported_once_and_soon() -> None:
     forecast = Forecast()
-    assert not forecast.is_new(used=0.0)
+    assert not forecast.is_new(progress=0.0)
     for _ in range(4):
         forecast.add(1.0)
-        assert not forecast.is_new(used=0.01)
+        assert not forecast.is_new(progress=0.01)
     forecast.add(1.0)
-    assert forecast.is_new(used=0.01)
-    assert not forecast.is_new(used=0.9)
+    assert forecast.is_new(progress=0.01)
+    assert not forecast.is_new(progress=0.9)
     slow = Forecast()
     slow.add(100.0)
-    assert not slow.is_new(used=0.1)
-    assert slow.is_new(used=0.4)
+    assert not slow.is_new(progress=0.1)
+    assert slow.is_new(progress=0.4)
 
 
 def test_validations_take_no_more_than_their_share_of_the_time() -> None:
@@ -303,7 +305,7 @@ def test_a_slow_checkpoint_is_written_less_often() -> None:
 
 def test_a_validation_takes_as_many_pairs_as_the_last_one_managed() -> None:
     b = budget(time="1000s")  # 100 validation pairs
-    allowed = b.validation_may_take(State())
+    allowed = b.seconds_for_validation(State())
     assert allowed
     state = State(validation_seconds=allowed)
     b.fit_validation(state, wanted=100, done=32)

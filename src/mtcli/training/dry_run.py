@@ -108,9 +108,9 @@ def dry_run(
         budget = Budget.of(
             config, len(data.valid), len(data.test), fine_tunes=data.fine_tunes, on_gpu=device.type == "cuda"
         )
-        is_finished = budget.allows_no_more(state)
+        is_finished = budget.remains_finished(state)
         yield "run folder", f"{run} ({_describe_folder(run, state, is_finished=is_finished, overwrite=overwrite)})"
-        budget.renew(state)
+        budget.reopen(state)
         yield "data", describe_counts(data.counts)
         for name, text in describe_sources(data.sources):
             yield "corpus", f"{name}: {text}"

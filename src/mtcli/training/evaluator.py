@@ -75,7 +75,7 @@ class Evaluator:
         num_pairs = len(self.valid)
         if not measures_speed:
             num_pairs = state.valid_pairs or num_pairs
-        seconds = budget.may_take("valid", state) if is_last else budget.validation_may_take(state)
+        seconds = budget.seconds_for_task("valid", state) if is_last else budget.seconds_for_validation(state)
         result = self._measure(num_pairs, seconds, measures_speed=measures_speed)
         if not measures_speed:
             budget.fit_validation(state, num_pairs, result.pairs)
@@ -122,7 +122,7 @@ class Evaluator:
         if not session.budget.fits("average", num_pairs, state):
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
-        seconds = session.budget.may_take("average", state)
+        seconds = session.budget.seconds_for_task("average", state)
         for averaged in with_start(steps) if session.data.corrections else [steps]:
             with weights_of(self.learner.model, self.checkpoints.paths(averaged)):
                 result = self._measure(num_pairs, seconds)
@@ -155,7 +155,7 @@ class Evaluator:
         result = None
         if session.budget.fits("start", num_pairs, state):
             with weights_of(self.learner.model, paths):
-                result = self._measure(num_pairs, session.budget.may_take("start", state))
+                result = self._measure(num_pairs, session.budget.seconds_for_task("start", state))
         if result is None or result.pairs < num_pairs:
             log.warning("no time was left to score the starting model on the same pairs: the new one may be worse")
             return
@@ -207,7 +207,7 @@ class Evaluator:
         if not session.budget.fits("test", min(num_pairs, FIRST_PART), state):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
-        seconds = session.budget.may_take("test", state)
+        seconds = session.budget.seconds_for_task("test", state)
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
                 self.backend_in_eval_mode(),

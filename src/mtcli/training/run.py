@@ -228,7 +228,7 @@ def _is_finished(config: Config, existing_config: Config, run: Path) -> bool:
     if new_budget.limits == old_budget.limits:
         return False
     state = resumable_state(run)
-    return state.budget == old_budget.limits and new_budget.allows_no_more(state)
+    return state.budget == old_budget.limits and new_budget.remains_finished(state)
 
 
 def transplanted(model: Transformer, parent: Parent, tokenizer: Tokenizer, src: str, tgt: str) -> Transformer:

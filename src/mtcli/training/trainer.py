@@ -139,7 +139,7 @@ class Trainer:
         """
         session = self.session
         state = session.state
-        session.budget.renew(state)
+        session.budget.reopen(state)
         if state.finished:
             status = f"{session.run}: finished at step {state.step:,} ({state.finished})"
             log.info("%s; a larger --max-steps or --time continues training", status)
@@ -260,7 +260,7 @@ class Trainer:
             return 0
         signal_number = session.agree_on_time(received)
         forecast.measure(session.state.seconds)
-        if session.config.train.time and forecast.is_new(session.budget.used(session.state)):
+        if session.config.train.time and forecast.is_new(session.budget.progress(session.state)):
             log_speed(session.budget, session.state, forecast.step_seconds, preset=session.config.preset)
         return signal_number
 
@@ -329,7 +329,7 @@ class Trainer:
             session.config.train,
             session.config.model.d_model,
             step=state.step + 1,
-            progress=session.budget.used(state),
+            progress=session.budget.progress(state),
             warmup_steps=session.budget.warmup_steps(state),
         )
 

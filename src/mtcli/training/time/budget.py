@@ -118,12 +118,12 @@ class Budget:
 
     # ---- how much is used ----
 
-    def used(self, state: State) -> float:
-        """Return the share of the budget that is used. It may exceed 1.
+    def progress(self, state: State) -> float:
+        """Return how much of the training is over: 1 at its end, or a little more.
 
-        After an early cool-down began, this is the share of the budget that training will use.
+        This is the used share of the budget: of the part that training will use, after an early cool-down began.
         """
-        return self._used_of_whole(state) / state.share_of_budget
+        return self._used(state) / state.share_of_budget
 
     def ends(self, state: State, next_step: float = 0.0) -> str | None:
         """Return why training ends now, or None if it continues.
@@ -140,7 +140,7 @@ class Budget:
         if not state.step:
             return None
         next_step_fits = self._time_used(state, next_step) <= state.share_of_budget
-        if self.used(state) < 1 and next_step_fits:
+        if self.progress(state) < 1 and next_step_fits:
             return None
         return BUDGET_USED if state.share_of_budget == 1 else "cut short, as nothing improved"
 
@@ -151,12 +151,12 @@ class Budget:
         nothing: on a GPU, it can take many times as long as a later one.
         """
         adapts = self.adapts("train.warmup_steps") and self.train.schedule != "paper"
-        used = self._used_of_whole(state)  # an early cool-down must not shorten a warm-up that is over
+        used = self._used(state)  # an early cool-down must not shorten a warm-up that is over
         if not adapts or state.step < 2 or used <= 0:
             return self.train.warmup_steps
         return min(self.train.warmup_steps, max(1.0, WARMUP_SHARE * state.step / used))
 
-    def _used_of_whole(self, state: State) -> float:
+    def _used(self, state: State) -> float:
         """Return the used share of the whole budget, even if an early cool-down reduces the budget."""
         by_steps = state.step / self.train.max_steps if self.train.max_steps else 0.0
         return max(by_steps, self._time_used(state, 0.0))
@@ -192,7 +192,7 @@ class Budget:
         if state.validated_step == state.step:
             return False
         if not self.adapts("train.valid_every"):
-            is_late = self.train.time and not state.validated_step and self.used(state) >= 0.5
+            is_late = self.train.time and not state.validated_step and self.progress(state) >= 0.5
             return bool(is_late) or state.step % self.train.valid_every == 0
         since_last = state.seconds - (state.validated_at or state.seconds_before_first_step)
         interval = self._training_seconds(state, step_seconds) / self.validations(state)
@@ -226,7 +226,7 @@ class Budget:
 
     # ---- how long things may take ----
 
-    def validation_may_take(self, state: State) -> float | None:
+    def seconds_for_validation(self, state: State) -> float | None:
         """Return the seconds that a validation before the last step may take; None: no limit."""
         if not self.train.time:
             return None
@@ -239,9 +239,9 @@ class Budget:
 
         In a small sample, each pair takes several times as long. With that speed, too much time would be reserved.
         """
-        return bool(self.train.time) and not state.pair_seconds and self.used(state) >= 0.5
+        return bool(self.train.time) and not state.pair_seconds and self.progress(state) >= 0.5
 
-    def may_take(self, task: Task, state: State) -> float | None:
+    def seconds_for_task(self, task: Task, state: State) -> float | None:
         """Return the seconds that a task after the last step may take; None: no limit.
 
         The remaining time is divided among the remaining tasks by cost. Each may take 1.5 times its share.
@@ -256,7 +256,7 @@ class Budget:
 
     def fits(self, task: Task, pairs: int, state: State) -> bool:
         """Return True if a task after the last step can probably translate this many pairs in its time."""
-        seconds = self.may_take(task, state)
+        seconds = self.seconds_for_task(task, state)
         cost = self.final_work.beam_cost if task == "test" else 1.0
         return seconds is None or pairs * cost * state.pair_seconds <= seconds
 
@@ -268,7 +268,7 @@ class Budget:
             wanted: Pairs that the validation was to take.
             done: Pairs that it took in its time.
         """
-        allowed = self.validation_may_take(state)
+        allowed = self.seconds_for_validation(state)
         if allowed is None:
             return
         if done < wanted:
@@ -289,18 +289,18 @@ class Budget:
 
     # ---- ending early ----
 
-    def renew(self, state: State) -> None:
+    def reopen(self, state: State) -> None:
         """Let a run that has ended, or began its cool-down early, continue with another budget.
 
         A run that has ended continues only with a larger one.
         """
-        if state.budget not in (None, self.limits) and not self.allows_no_more(state):
+        if state.budget not in (None, self.limits) and not self.remains_finished(state):
             state.finished = None
             state.validations_since_best = 0
             state.share_of_budget = 1.0
             state.budget = None
 
-    def allows_no_more(self, state: State) -> bool:
+    def remains_finished(self, state: State) -> bool:
         """Return True if a run ended, and this budget is not larger than the one it ended under."""
         if not state.finished:
             return False
@@ -323,10 +323,10 @@ class Budget:
             True if the cool-down begins now.
         """
         cooldown_share = cooldown_begins(self.train)
-        used = self.used(state)
-        if cooldown_share is None or used >= cooldown_share or not self._nothing_improves(state):
+        progress = self.progress(state)
+        if cooldown_share is None or progress >= cooldown_share or not self._nothing_improves(state):
             return False
-        state.share_of_budget = state.share_of_budget * used / cooldown_share
+        state.share_of_budget = state.share_of_budget * progress / cooldown_share
         state.budget = self.limits
         return True
 

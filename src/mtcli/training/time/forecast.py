@@ -47,13 +47,13 @@ class Forecast:
             self._recent.clear()
         self._recent.append(seconds)
 
-    def is_new(self, used: float) -> bool:
+    def is_new(self, progress: float) -> bool:
         """Return True once: when the forecast is first worth reporting.
 
         Args:
-            used: Share of the budget that is used.
+            progress: See `Budget.progress`.
         """
-        is_known = self.steps >= REPORT_STEPS or used >= REPORT_SHARE
+        is_known = self.steps >= REPORT_STEPS or progress >= REPORT_SHARE
         if self._was_reported or not is_known:
             return False
         self._was_reported = True
