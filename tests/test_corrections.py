@@ -26,7 +26,7 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, StorageError
 from mtcli.serve import corrections as module
 from mtcli.serve.app import create_app, load_app
-from mtcli.serve.corrections import Corrections, MemorySources, load_memories
+from mtcli.serve.corrections import CorrectionsFile, MemorySources, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.translation import corrected_pairs
@@ -40,7 +40,7 @@ DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
 def correcting(folder: Path, api_key: str | None = None, limits: RequestLimits | None = None) -> Iterator[Site]:
     """Serve the toy model with corrections in `corrections.tsv`."""
     memory = Memory()
-    corrections = Corrections(folder / "corrections.tsv", memory)
+    corrections = CorrectionsFile(folder / "corrections.tsv", memory)
     model = ServedModel(toy(), OPTIONS, ("en", "es"), memories={"es": memory}, corrections={"es": corrections})
     with started(create_app([model], limits, api_key)) as site:
         yield site
@@ -232,7 +232,7 @@ def test_a_line_that_was_not_written_to_its_end_is_moved_aside(
     whole = "source\ttranslation\tdate\tnote\na\tb\t2026\t\n"
     path.write_text(f"{whole}c\tda")
     memory = Memory()
-    corrections = Corrections(path, memory)
+    corrections = CorrectionsFile(path, memory)
     assert "moved an incomplete last line to corrections.tsv.incomplete" in caplog.text
     assert (tmp_path / "corrections.tsv.incomplete").read_text() == "c\tda"
     assert len(memory) == 1
@@ -244,7 +244,7 @@ def test_lines_that_were_moved_aside_before_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "corrections.tsv"
     for line in ("first", "second", "third"):
         path.write_text(f"source\ttranslation\tdate\tnote\n{line}")
-        Corrections(path, Memory())
+        CorrectionsFile(path, Memory())
     kept = {aside.name: aside.read_text() for aside in tmp_path.glob("*.incomplete*")}
     names = [f"corrections.tsv.incomplete{number}" for number in ("", 2, 3)]
     assert kept == dict(zip(names, ("first", "second", "third"), strict=True))
@@ -265,7 +265,7 @@ def test_a_line_that_another_server_is_writing_is_not_cut(tmp_path: Path, monkey
         other.write(f"{head}a\tb")
         other.flush()
         monkeypatch.setattr(module, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX))
-        starting = threading.Thread(target=Corrections, args=(path, memory))
+        starting = threading.Thread(target=CorrectionsFile, args=(path, memory))
         starting.start()
         while starting.is_alive() and not starts_to_wait.wait(0.01):
             pass
@@ -280,7 +280,7 @@ def test_a_last_line_without_a_line_end_counts(tmp_path: Path) -> None:
     path = tmp_path / "corrections.tsv"
     path.write_text("source\ttranslation\tdate\tnote\na\tb\t2026\tby hand")
     memory = Memory()
-    Corrections(path, memory).add([("c", "d")])
+    CorrectionsFile(path, memory).add([("c", "d")])
     assert [row[0] for row in lines_of(tmp_path)] == ["source", "a", "c"]
     assert len(memory) == 2
 
@@ -289,16 +289,16 @@ def test_other_tables_and_places_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "corrections.tsv"
     path.write_text("a\tb\n")
     with pytest.raises(DataError, match="not the columns source, translation, date, note"):
-        Corrections(path, Memory())
+        CorrectionsFile(path, Memory())
     assert path.read_text() == "a\tb\n"
     with pytest.raises(StorageError, match="cannot write corrections there"):
-        Corrections(tmp_path / "none" / "corrections.tsv", Memory())
+        CorrectionsFile(tmp_path / "none" / "corrections.tsv", Memory())
 
 
 def test_a_correction_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "corrections.tsv"
     memory = Memory()
-    corrections = Corrections(path, memory)
+    corrections = CorrectionsFile(path, memory)
     corrections.add([("a", "b")])
     before = path.read_bytes()
 
@@ -320,7 +320,7 @@ def test_a_correction_that_cannot_be_written_changes_nothing(tmp_path: Path, mon
 
 def test_the_limit_counts_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILE_BYTES", 90)
-    corrections = Corrections(tmp_path / "c.tsv", Memory())
+    corrections = CorrectionsFile(tmp_path / "c.tsv", Memory())
     corrections.add([("a", "b")])
     with pytest.raises(StorageError, match="has reached its limit of 90 bytes"):
         corrections.add([("a", "b")])

@@ -47,7 +47,7 @@ class _Section(BaseModel):
         return value
 
 
-class Corpus(_Section):
+class CorpusConfig(_Section):
     """A training corpus in a table of several, `[[data.corpora]]`."""
 
     train: str
@@ -86,7 +86,7 @@ class DataConfig(_Section):
 
     train: tuple[str, ...] = ()
     """Training corpora, each `PATH` or `PATH@WEIGHT`. Without any, the built-in demo is trained."""
-    corpora: tuple[Corpus, ...] = ()
+    corpora: tuple[CorpusConfig, ...] = ()
     """Training corpora of several pairs of languages: tables with `train`, `src`, `tgt`, `valid`, `test`."""
     both_directions: bool = False
     """Train each pair of languages in both directions."""
@@ -132,11 +132,11 @@ class DataConfig(_Section):
         return tuple(corpus.train for corpus in self.table)
 
     @property
-    def table(self) -> tuple[Corpus, ...]:
+    def table(self) -> tuple[CorpusConfig, ...]:
         """The training corpora with their languages, also those of `train`."""
         if self.corpora:
             return self.corpora
-        return tuple(Corpus(train=spec, src=self.src, tgt=self.tgt) for spec in self.train)
+        return tuple(CorpusConfig(train=spec, src=self.src, tgt=self.tgt) for spec in self.train)
 
     def given_splits(self, name: str) -> list[tuple[str, Direction]]:
         """Return the corpora of the `valid` or `test` pairs, with the languages as which they are read.

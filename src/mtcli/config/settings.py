@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mtcli.config.schema import CHOSEN_IF_UNSET, SECTIONS, Config, Corpus
+from mtcli.config.schema import CHOSEN_IF_UNSET, SECTIONS, Config, CorpusConfig
 
 GENERAL = "general"
 """Section of the settings that are in no section of `config.toml`."""
@@ -18,7 +18,7 @@ AUTOMATIC = frozenset({
 })  # fmt: skip
 """Settings whose value is found or chosen if they are unset."""
 
-WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", Corpus: "table"}
+WORDS = {int: "integer", float: "number", bool: "true or false", str: "text", CorpusConfig: "table"}
 
 
 @dataclass(frozen=True)

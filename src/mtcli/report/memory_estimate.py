@@ -13,7 +13,7 @@ from mtcli.storage.model_file import ModelInfo
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Peak memory of a training, in bytes. PyTorch itself needs some hundred megabytes more."""
 
     parameters: int

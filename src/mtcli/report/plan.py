@@ -16,7 +16,7 @@ from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.corpus.variants import SHARES, TERMS_SHARE
 from mtcli.exchange.export import TARGETS, obstacles
 from mtcli.model.precision import uses_bf16
-from mtcli.report.memory_estimate import Memory, activation_bytes, count_parameters
+from mtcli.report.memory_estimate import MemoryEstimate, activation_bytes, count_parameters
 from mtcli.runtime.cores import usable_cores
 from mtcli.runtime.memory import require
 from mtcli.runtime.progress import clock
@@ -117,7 +117,7 @@ class Plan:
             f"{counted(self.pairs, 'pair')} in {counted(self.batches, 'batch', 'batches')} per epoch{precision}"
         )
 
-    def memory(self, config: Config) -> Memory:
+    def memory(self, config: Config) -> MemoryEstimate:
         """Return an estimate of the peak memory of one rank.
 
         On a CPU, each core computes one micro-batch at a time. The gradients of those that are computed, that wait to
@@ -144,7 +144,7 @@ class Plan:
             on_cpu=self.on_cpu,
             freeze=train.freeze,
         )
-        return Memory(
+        return MemoryEstimate(
             parameters=weights,
             gradients=gradients * trainable,
             moments=2 * trainable,

@@ -33,7 +33,7 @@ _ENDS_CELL = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 """What would end a cell or a line of the file, for this reader or another one."""
 
 
-class Corrections:
+class CorrectionsFile:
     """A file of corrections for one pair of languages. Several threads may use it.
 
     Args:
@@ -169,7 +169,7 @@ class MemorySources:
 
 def load_memories(
     sources: MemorySources, pairs: Sequence[tuple[str, str]], notices: list[str]
-) -> dict[tuple[str, str], tuple[Memory, Corrections | None]]:
+) -> dict[tuple[str, str], tuple[Memory, CorrectionsFile | None]]:
     """Read the memory of each pair of languages, and its corrections, which come after all other entries.
 
     Args:
@@ -190,11 +190,11 @@ def load_memories(
             raise DataError(f"{path}: does not name the languages of this server ({shown}); {remedy}")
         for pair in fitting:
             add_file(memories[pair], path, *pair, notices)
-    corrections: dict[tuple[str, str], Corrections] = {}
+    corrections: dict[tuple[str, str], CorrectionsFile] = {}
     if sources.corrections is not None:
         for pair in pairs:
             own = sources.corrections if len(pairs) == 1 else _path_of_pair(sources.corrections, *pair)
-            corrections[pair] = Corrections(own, memories[pair])
+            corrections[pair] = CorrectionsFile(own, memories[pair])
     num_entries = sum(map(len, memories.values()))
     notices.append(f"memory: {counted(num_entries, 'entry', 'entries')}")
     return {pair: (memory, corrections.get(pair)) for pair, memory in memories.items()}

@@ -20,7 +20,7 @@ from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
 if TYPE_CHECKING:  # servers without a memory do not load its readers
-    from mtcli.serve.corrections import Corrections
+    from mtcli.serve.corrections import CorrectionsFile
     from mtcli.translate.memory import Memory
 
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
@@ -44,7 +44,7 @@ class ServedModel:
     """The same model with another source language, whose queue this one uses."""
     memories: "dict[str, Memory]" = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
-    corrections: "dict[str, Corrections]" = field(default_factory=dict)
+    corrections: "dict[str, CorrectionsFile]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
     through: tuple["ServedModel", ...] = ()
     """The two models of a translation through a third language; empty for a model of its own."""

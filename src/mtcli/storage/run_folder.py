@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, Corpus, unset_settings, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET_IN_FINE_TUNING, NAMES, Config, CorpusConfig, unset_settings, value_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.config.toml_file import to_toml
 from mtcli.errors import UsageError
@@ -260,7 +260,7 @@ def _readable(value: Any) -> str:
         return "not set"
     if isinstance(value, tuple):
         return ", ".join(map(_readable, value))
-    if isinstance(value, Corpus):
+    if isinstance(value, CorpusConfig):
         held_out = (f", {name} {spec}" for name, spec in (("valid", value.valid), ("test", value.test)) if spec)
         return f"{value.train} ({value.src} → {value.tgt}{''.join(held_out)})"
     if isinstance(value, str) and value.isprintable() and value == value.strip() != "":

@@ -10,7 +10,7 @@ from typing import Any
 
 from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
-from mtcli.config.schema import MAX_STEPS, Config, Corpus, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.config.schema import MAX_STEPS, Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, unset_settings
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.parent import Parent
@@ -358,7 +358,8 @@ def _with_languages(data: DataConfig, known: DataConfig | None = None) -> DataCo
     elif not data.is_demo:
         guesses = guess_each([parse_source(spec).path for spec in data.train], src, tgt)
         table = [
-            Corpus(train=spec, src=guess.src, tgt=guess.tgt) for spec, guess in zip(data.train, guesses, strict=True)
+            CorpusConfig(train=spec, src=guess.src, tgt=guess.tgt)
+            for spec, guess in zip(data.train, guesses, strict=True)
         ]
         first = guesses[0]
         if all(same(guess.src, first.src) and same(guess.tgt, first.tgt) for guess in guesses):
@@ -377,7 +378,7 @@ def _with_languages(data: DataConfig, known: DataConfig | None = None) -> DataCo
     return DataConfig.model_validate({**data.model_dump(exclude_unset=True), **found})
 
 
-def _named(corpus: Corpus, src: str | None, tgt: str | None) -> Corpus:
+def _named(corpus: CorpusConfig, src: str | None, tgt: str | None) -> CorpusConfig:
     """Return a corpus with its languages: its own, those of all corpora, or those that its names give."""
     src = corpus.src or src
     tgt = corpus.tgt or tgt
@@ -388,7 +389,7 @@ def _named(corpus: Corpus, src: str | None, tgt: str | None) -> Corpus:
     return corpus.model_copy(update={"src": src, "tgt": tgt})
 
 
-def _as_values(table: Sequence[Corpus]) -> dict[str, Any]:
+def _as_values(table: Sequence[CorpusConfig]) -> dict[str, Any]:
     """Return the settings of `data` that stand for corpora with their languages: a table only if it is needed."""
     codes = [code for corpus in table for code in (corpus.src, corpus.tgt) if code is not None]
 
