@@ -2,12 +2,21 @@ import ast
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
+from threading import Lock
+from types import CodeType, FrameType
 
 import pytest
+from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from draw_architecture import NAMES, PACKAGE, PICTURE, ROOT, drawn, imports, imports_of_modules, package, reduced
 from helpers.imports import HEAVY, loaded
+
+from mtcli.cli import main
+from mtcli.runtime import cores
+from mtcli.translate.backends.run_engine import SearchComparison
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LAYERS = (
@@ -100,15 +109,66 @@ def is_defined(name: str) -> bool:
     return name.removeprefix(f"{module}.") in defined(file)
 
 
+SECTION = PAGE.partition("## From a command to its result")[2].partition("\n## ")[0]
+WALKS = re.split("^### ", SECTION, flags=re.MULTILINE)[1:]
+HOPS = [re.findall(r"^\d+\. `([\w.]+)`", walk, re.MULTILINE) for walk in WALKS]
+"""The functions on the ways from training, a sentence and a page to their results."""
+
+
 def test_functions_on_the_ways_from_a_command_to_its_result_exist() -> None:
-    section = PAGE.partition("## From a command to its result")[2].partition("\n## ")[0]
-    walks = re.split("^### ", section, flags=re.MULTILINE)[1:]
-    assert len(walks) == 3
-    for walk, most in zip(walks, (40, 25, 35), strict=True):
-        hops = re.findall(r"^\d+\. `([\w.]+)`", walk, re.MULTILINE)
+    for walk, hops, most in zip(WALKS, HOPS, (40, 34, 35), strict=True):
         assert 10 < len(hops) <= most, walk
         assert [hop for hop in re.findall(r"`(\w+\.[\w.]+)`", walk) if not is_defined(hop)] == []
     assert not is_defined("cli.train.no_such_function")
+
+
+def first_missed(hops: Sequence[str], *arguments: object) -> str | None:
+    """Run a command and return the first hop that it does not call after all hops before it; None if it calls all."""
+    remaining = list(hops)
+    names: dict[CodeType, str] = {}
+    lock = Lock()
+
+    def see(frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not remaining:
+            return
+        code = frame.f_code
+        if code not in names:
+            module = str(frame.f_globals.get("__name__")).removeprefix("mtcli.")
+            names[code] = f"{module}.{code.co_qualname.removesuffix('.__init__')}"
+        with lock:  # several threads call the same functions
+            if remaining and names[code] == remaining[0]:
+                del remaining[0]
+
+    sys.argv = ["mtcli", *map(str, arguments)]
+    cores.all_cores.cache_clear()  # only threads that begin from now on are seen
+    threading.setprofile(see)
+    sys.setprofile(see)
+    try:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return next(iter(remaining), None)
+
+
+def test_commands_call_the_functions_on_the_way_to_their_result_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SearchComparison, "agrees", True)  # near-ties are frequent: the model has learned nothing
+    pairs = write_tsv(tmp_path / "pairs.tsv", toy_pairs(60))
+    valid = write_tsv(tmp_path / "valid.tsv", toy_pairs(20, seed=1))
+    page = tmp_path / "page.html"
+    page.write_text("<p>The <b>red</b> house. A <i>blue tree</i> is here.</p>", encoding="utf-8")
+    data = ["--train", pairs, "--valid", valid, "--src", "en", "--tgt", "xx"]
+    settings = [word for setting in TOY_SETTINGS for word in ("--set", setting)]
+    training, sentence, document = HOPS
+    assert first_missed(training, "train", *data, "--max-steps", 1, *settings) is None
+    assert first_missed(sentence, "translate", "Hello") is None
+    assert first_missed(document, "translate", "-i", page, "-o", "translated.html") is None
+    assert first_missed([sentence[1], sentence[0]], "translate", "Hello") == sentence[0]
 
 
 def test_places_of_changes_exist() -> None:
