@@ -98,6 +98,8 @@ def defined(path: Path) -> set[str]:
             found.update(f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
         if isinstance(node, ast.Assign):
             found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
     return found
 
 
