@@ -23,7 +23,10 @@ from mtcli.errors import ModelError
 from mtcli.exchange import engine_export as writing
 from mtcli.report.info import summary
 from mtcli.storage import ENGINE, PROVENANCE, model_folder
+from mtcli.storage.state import State
+from mtcli.training import after_training
 from mtcli.training.after_training import update_run_engine
+from mtcli.training.time.final_work import uninterrupted_seconds
 from mtcli.translate.backends import run_engine
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
@@ -329,6 +332,25 @@ def test_too_little_time_is_reported(
     with caplog.at_level(logging.INFO):
         update_run_engine(session, [], in_budget=in_budget)
     assert f"no time was left to convert the model for faster translation; {remedy.format(run=run)}" in caplog.text
+
+
+def test_the_engine_leaves_the_time_that_is_reserved_for_work_without_interruption(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    monkeypatch.setattr(after_training, "update_engine", lambda run, sources, seconds_left: left.append(seconds_left()))
+    state = State(seconds=90.0, save_seconds=1.5)
+    session: Any = SimpleNamespace(
+        run=run,
+        data=SimpleNamespace(valid=HELD_OUT, test=[]),
+        config=Config(train=TrainConfig(time=100)),
+        state=state,
+        count_time=lambda: None,
+        clock=lambda: 0.0,
+    )
+    after_training.update_run_engine(session, [], in_budget=True)
+    assert left == [10.0 - uninterrupted_seconds(state)]
+    assert uninterrupted_seconds(state) > 0
 
 
 def test_training_after_a_conversion_gives_the_same_model(
