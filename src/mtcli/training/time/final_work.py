@@ -15,8 +15,8 @@ ADDED_SHARE = 0.04
 """Largest share of the time that is reserved for what is added after the last checkpoint: engine and confidence."""
 
 UNINTERRUPTED_CHECKPOINTS = 2
-"""Converting the model and syncing its files cannot be interrupted. They are not begun, and the comparison between them
-ends, this many times the duration of a checkpoint before the end of the time."""
+"""Converting the model and syncing its files cannot be interrupted. This many times the duration of a checkpoint before
+the end of the time, they are no longer begun, and the comparison between them ends."""
 
 RESERVE_FACTOR = 1.25
 """The reserved time is this many times the measured time, since the speed may change."""
@@ -82,5 +82,5 @@ class FinalWork:
 
 
 def uninterrupted_seconds(state: State) -> float:
-    """Return the seconds before the end of the time at which the engine is not begun, and its comparison ends."""
+    """Return how many seconds before the end of the time the engine is no longer begun, and its comparison ends."""
     return UNINTERRUPTED_CHECKPOINTS * state.checkpoint_seconds
