@@ -49,6 +49,7 @@ class BySentence(Translator):
             memory: See `translate_whole`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
+        self.target_tokenizer = translator.target_tokenizer
         self.aligns = translator.aligns
         self._translator = translator
         self._src = src
@@ -93,7 +94,7 @@ class BySentence(Translator):
             )
             return
         if options.to:
-            self.tokenizer.tag_of(options.to)
+            self.target_tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
         with Progress("translating", unit="sentences", quiet=quiet) as sentences:
             for window in windows:
@@ -108,7 +109,7 @@ class BySentence(Translator):
 
         def chunks() -> Iterator[list[Inline]]:
             for first, lines in windows:
-                check_tags(lines, first, self.tokenizer, options.to)
+                check_tags(lines, first, self.target_tokenizer, options.to)
                 begun.append((first, lines))
                 yield [(line,) for line in lines]
 
@@ -142,7 +143,7 @@ class BySentence(Translator):
         warn_about_long_sentences([number for number, long in enumerate(is_long, first + 1) if long], usual)
         warn_about_characters(window, tokenizer)
         if not options.to:
-            warn_about_missing_tags(window, tokenizer)
+            warn_about_missing_tags(window, self.target_tokenizer)
 
 
 def _translation(line: str, segment: TranslatedSegment, options: Options) -> Translation:

@@ -26,7 +26,7 @@ from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.line_warnings import longer_than_usual
+from mtcli.translate.line_warnings import check_target, longer_than_usual
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
@@ -345,12 +345,10 @@ def translate_segments(
         document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
-        UsageError: `options.to` is missing; see also `translate_whole`.
+        UsageError: `options.to` is missing or unknown; see also `translate_whole`.
         NotFiniteError: See `Translator.translate`.
     """
-    if translator.tokenizer.tags and not options.to:
-        targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
-        raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    check_target(translator.target_tokenizer, options.to)
     rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
     if rated is not None:
         options = replace(options, scores=True)
