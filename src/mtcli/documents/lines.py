@@ -173,8 +173,8 @@ def _candidate(line: str, segment: TranslatedSegment, number: int, options: Opti
     reverse = [each.reverse_log_prob for each in written if each.reverse_log_prob is not None]
     return Candidate(
         text=text,
-        log_prob=sum(each.log_prob for each in written),
-        score=sum(each.score for each in written),
+        log_prob=sum((each.log_prob for each in written), 0.0),
+        score=sum((each.score for each in written), 0.0),
         alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
         confidence=segment.confidence(number),
         reverse_log_prob=sum(reverse) if reverse else None,
@@ -187,7 +187,7 @@ def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequenc
     Protected text and sentences that stay as they are are linked with themselves only, whatever the model attends to.
     """
     lengths = [len(each.before) + len(text_of(each.content)) + len(each.after) for each in segment.sentences]
-    starts = accumulate(lengths, initial=0)
+    starts = accumulate(lengths, initial=len(line) - sum(lengths))  # behind the tag of a target language
     places: set[tuple[int, int]] = set()
     copies: list[_Copy] = []
     tgt_start = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from unicodedata import normalize
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references, unprotected
+from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_with_references, unprotected
 from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
 from mtcli.documents.markup.placement import diagonal_links, reinsert
 from mtcli.runtime.progress import Progress
@@ -90,6 +90,10 @@ class _Sentence:
     """A sentence on its way to its translation."""
 
     def __init__(self, source: Inline, *, use_tokens: bool, decimals: bool) -> None:
+        self.language_tag = ""
+        if source and isinstance(source[0], LanguageTag):
+            self.language_tag = source[0].raw
+            source = source[1:]
         self.source = source
         self.decimals = decimals
         self.joined = join_references(source, decimals=decimals)
@@ -213,7 +217,8 @@ def translate_candidates(
     chunk while it translates, so its batches stay full and no core waits.
 
     Args:
-        chunks: Sentences; a tag may have its partner in another sentence. A few chunks are in memory at a time.
+        chunks: Sentences; a tag may have its partner in another sentence, and one of a language comes first. A few
+            chunks are in memory at a time.
         translator: The model. Without support for alignments, places are estimated from positions.
         options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
             translations. The first one does not depend on `n_best`.
@@ -413,13 +418,17 @@ def _translated(
                     text, copied = _with_terms(line, text, options.terms)
                     kept += copied
             asked.append((sentence, casing, kept))
-            yield text
+            yield f"{sentence.language_tag} {text}" if sentence.language_tag else text
 
     for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
         sentence, casing, kept = asked.popleft()
         line = sentence.marked.text
         answers = []
         for candidate in translation.candidates:
+            if sentence.language_tag:  # the first word, which has no links
+                candidate = replace(
+                    candidate, alignment=tuple((src - 1, tgt) for src, tgt in candidate.alignment if src)
+                )
             text = _without_controls(candidate.text, line)
             if recaser is not None and casing is not Casing.SENTENCE:
                 candidate = replace(candidate, text=recaser.restored(text, casing, kept))
