@@ -101,10 +101,19 @@ def test_characters_are_aligned_with_the_tokens_they_are_in() -> None:
     assert max(word for row in words for word in row) == 2
 
 
-def test_a_word_by_word_model_links_each_word_to_its_translation() -> None:
-    (found,) = toy().translate(["one red dog."], options())
-    assert found.text == "uno rojo perro."
-    assert found.candidates[0].alignment == ((0, 0), (1, 1), (2, 2))
+def test_attention_to_the_words_in_another_order_links_them() -> None:
+    tokenizer = toy().tokenizer
+    (src_ids,) = tokenizer.encode_src(["one red dog."])
+    (tgt_ids,) = tokenizer.encode_tgt(["uno perro rojo."])
+    src_words = words_of_tokens("one red dog.", tokenizer.src_tokens(src_ids), src_ids, tokenizer.src_byte_of)
+    tgt_words = words_of_tokens("uno perro rojo.", tokenizer.tgt_tokens(tgt_ids), tgt_ids, tokenizer.tgt_byte_of)
+    attended = {0: 0, 1: 2, 2: 1}
+    weights = np.array(
+        [[attended[tgt] == src for (src, *_) in src_words] for (tgt, *_) in tgt_words], dtype=np.float32
+    )  # (T, S)
+    candidate = Candidate("uno perro rojo.", 0.0, 0.0, ids=tuple(tgt_ids))
+    found = align(tokenizer, [SourceLine(0, "one red dog.", src_ids)], [[candidate]], lambda *_: [weights])
+    assert found[0][0].alignment == ((0, 0), (1, 2), (2, 1))
 
 
 def test_each_target_word_has_one_link() -> None:
@@ -154,11 +163,13 @@ def test_the_command(tmp_path: Path) -> None:
         "one red dog.\n\nbig cat.",
     ]
     lines = call(cli.app, base).stdout.split("\n")
-    assert lines[0] == "uno rojo perro.\t0-0 1-1 2-2"
+    (first,) = toy().translate(["one red dog."], Options(alignments=True))
+    links = pharaoh(first.candidates[0].alignment)
+    assert lines[0] == f"{first.text}\t{links}"
     assert lines[1] == ""
     assert lines[2].count("\t") == 1
     records = [json.loads(line) for line in call(cli.app, [*base, "--format", "json"]).stdout.splitlines()]
     assert [r["alignment"] for r in records] == [line.partition("\t")[2] for line in lines[:3]]
     best = [json.loads(x) for x in call(cli.app, [*base, "--format", "json", "--n-best", "2"]).stdout.splitlines()]
     assert len(best[0]["alignments"]) == 2
-    assert call(cli.app, [*base, "--format", "nbest"]).stdout.splitlines()[0].endswith(" ||| 0-0 1-1 2-2")
+    assert call(cli.app, [*base, "--format", "nbest"]).stdout.splitlines()[0].endswith(f" ||| {links}")

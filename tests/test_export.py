@@ -3,7 +3,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 VARIANTS = {"paper": toy, "others": lambda: toy("pre", joint=False, positions="learned")}
 LINES = [src for src, _ in PAIRS[::7]] + [f"{a[0]} {b[0]}" for a, b in zip(PAIRS[::9], PAIRS[5::9], strict=False)]
+EVERY_THIRD = ["", *LINES[::3], " "]
 ODD = ["", "one  red dog", "</s> <s> <pad>", "<0x0A>", "日本 🙂 e\u0301", "dog\u2028cat", "one"]
 
 
@@ -84,19 +85,43 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
         Options(beam_size=5, length_penalty=0.0),
         Options(beam_size=3, length_penalty=2.0),
         Options(beam_size=3, length_penalty=1.0, length_normalization="power"),
-        Options(max_length=2),
         Options(max_length=3, beam_size=1),
-        Options(max_extra=-2),  # every sentence reaches its own maximum length
     ):
-        lines = ["", *LINES[::3], " "]
-        for a, b in zip(ours.translate(lines, options), engine.translate(lines, options), strict=True):
+        for a, b in zip(ours.translate(EVERY_THIRD, options), engine.translate(EVERY_THIRD, options), strict=True):
             assert a.text == b.text, options
             # If several hypotheses end in the last step, the two may keep different ones behind the best.
-            both = {c.text: c for c in a.candidates}
             assert len(b.candidates) == len(a.candidates)
-            for candidate in b.candidates:
-                same = both.get(candidate.text, candidate)
-                assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
+            assert_equal_scores(b, {c.text: c for c in a.candidates})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("options", [Options(max_length=2), Options(max_extra=-2)])  # every sentence reaches the limit
+def test_ctranslate2_gives_hypotheses_that_end_at_the_maximum_length_their_scores(
+    options: Options, variant: str, tmp_path: Path
+) -> None:
+    ours = VARIANTS[variant]()
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
+    # In this step CTranslate2 may lose one of the best, so it may give another translation, whose score is lower.
+    every = replace(options, beam_size=40, n_best=40)
+    found = zip(
+        ours.translate(EVERY_THIRD, options),
+        engine.translate(EVERY_THIRD, options),
+        ours.translate(EVERY_THIRD, every),
+        strict=True,
+    )
+    for a, b, all_of_them in found:
+        assert len(b.candidates) == len(a.candidates)
+        if a.candidates:
+            assert b.candidates[0].score <= all_of_them.candidates[0].score + 1e-3
+        assert {c.text for c in b.candidates} <= {c.text for c in all_of_them.candidates}
+        assert_equal_scores(b, {c.text: c for c in all_of_them.candidates})
+
+
+def assert_equal_scores(found: Translation, candidates: Mapping[str, Candidate]) -> None:
+    for candidate in found.candidates:
+        same = candidates.get(candidate.text, candidate)
+        assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
 @pytest.mark.parametrize(

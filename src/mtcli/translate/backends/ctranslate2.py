@@ -20,8 +20,8 @@ CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`
   hypothesis: the W-th first, then the one before it. A lost one may be among the best when `</s>` has been added to all
   of them.
 
-If no hypothesis reaches the maximum length, the best translation is the same. Of several hypotheses that end in the
-last step, the two searches may keep different ones behind the best.
+If no hypothesis reaches the maximum length, the best translation is the same, and of several hypotheses that end in one
+step, the two searches may keep different ones behind the best. Otherwise CTranslate2 may find another translation.
 """
 
 import math
