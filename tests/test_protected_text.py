@@ -625,6 +625,17 @@ def test_protected_text_is_aligned_with_itself_and_nothing_else(line: str, rule:
     assert [{link[side] for link in links - of_copies} for side in (0, 1)] == others
 
 
+@pytest.mark.parametrize("line", ["https://a.b/c", "😀", "5", "...", "\u200b", "\xad", "", "😀 https://a.b/c. 12"])
+def test_a_line_with_nothing_to_translate_has_the_best_score(line: str) -> None:
+    (found,) = BySentence(toy(), "en", "es").translate([line], Options(n_best=2), quiet=True)
+    (only,) = found.candidates
+    assert (only.text, only.confidence) == (line, None)
+    record = json.loads(*streams.formatted(found, 0, "json", scores=False, alignments=False))
+    assert [repr(record[name]) for name in ("score", "log_prob")] == ["0.0", "0.0"]
+    (shown,) = streams.formatted(found, 0, "text", scores=True, alignments=False)
+    assert shown == (f"0.0000\t{line}" if line else "")
+
+
 def test_a_word_with_protected_text_is_aligned_as_a_word() -> None:
     options = Options(alignments=True)
     (found,) = BySentence(LinksEverything(str.upper), "en", "de").translate(["see now😀"], options, quiet=True)
