@@ -147,6 +147,20 @@ def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_p
             assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(("min_length", "max_length"), [(0, None), (8, None), (8, 3)])
+def test_ctranslate2_finds_translations_of_a_minimum_length(
+    beam_size: int, min_length: int, max_length: int | None, exported: Path
+) -> None:
+    options = Options(beam_size=beam_size, min_length=min_length, max_length=max_length)
+    lines = LINES[::3]
+    expected = toy().translate(lines, options, warn=False)
+    for a, b in zip(expected, ExportedTranslator(exported, "cpu").translate(lines, options, warn=False), strict=True):
+        assert a.text == b.text
+        assert len(b.candidates[0].ids) >= min(min_length, max_length or min_length)
+        assert b.candidates[0].score == pytest.approx(a.candidates[0].score, abs=1e-3)
+
+
 @pytest.mark.parametrize("options", [Options(n_best=4), Options(beam_size=1)])
 def test_a_search_without_repetitions_returns_log_probabilities_of_the_model(options: Options, exported: Path) -> None:
     """CTranslate2 removes tokens before the softmax, so its own scores are not those of the model."""

@@ -1,11 +1,15 @@
 """Protected text, sentences and numbers: one path for all entrances, and nothing is lost whatever the model writes."""
 
+import itertools
 import json
 import logging
 import random
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.documents import ByRule, capitals, translate_text
@@ -26,8 +30,9 @@ from mtcli.documents.segmentation import is_plain, split_long, split_segment, sp
 from mtcli.text import invented_symbols, placeholders
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
+from mtcli.text.words import word_spans
 from mtcli.translate import loading, streams
-from mtcli.translate.translation import Options
+from mtcli.translate.translation import Options, Translation
 from mtcli.translate.translator import Translator
 
 OPTIONS = Options(beam_size=1)
@@ -574,6 +579,75 @@ def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
     (found,) = BySentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), quiet=True)
     src, tgt = ["one", "{x}", "dog."].index("{x}"), found.text.split().index("{x}")
     assert (src, tgt) in found.candidates[0].alignment
+
+
+class LinksEverything(ByRule):
+    """Links every word of a translation with every word of its line."""
+
+    def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
+        for found in super().translate(lines, replace(options, alignments=False), **how):
+            sizes = len(found.source.split()), len(found.text.split())
+            links = tuple(itertools.product(*map(range, sizes)))
+            yield replace(found, candidates=tuple(replace(each, alignment=links) for each in found.candidates))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "see https://a.b/c now",
+        "https://a.b/c see now.",
+        "see http://x.com/now now.",
+        "see https://a.b/c now https://a.b/c.",
+        "see (https://a.b/c), now! a@b.com http://see.com/a@b.com is it",
+        "see {n, plural, one {see it} other {see}} now %s",
+        "see it. now http://it.com/it it.",
+        "see 😀 1234567 now",
+    ],
+)
+@pytest.mark.parametrize("rule", [str.upper, lambda line: line.replace("see", "sieh")], ids=["lost", "kept"])
+def test_protected_text_is_aligned_with_itself_and_nothing_else(line: str, rule: Callable[[str], str]) -> None:
+    (found,) = BySentence(LinksEverything(rule), "en", "de").translate(
+        [line], Options(alignments=True), quiet=True, warn=False
+    )
+    sides = line.split(), found.text.split()
+    protected = [find_protected(side, decimals=True) for side in (line, found.text)]
+    copied = [
+        [number for number, (start, _) in enumerate(word_spans(side)) if any(a - 1 <= start < b for a, b in spans)]
+        for side, spans in zip((line, found.text), protected, strict=True)
+    ]
+    assert len(copied[0]) == len(copied[1]) > 0
+    links = set(found.candidates[0].alignment)
+    of_copies = {link for link in links if link[0] in copied[0] or link[1] in copied[1]}
+    by_text = [sorted(own, key=lambda word: side[word].strip("(),.!")) for side, own in zip(sides, copied, strict=True)]
+    assert of_copies == set(zip(*by_text, strict=True))
+    assert all(sides[0][src].strip("(),.!") == sides[1][tgt].strip("(),.!") for src, tgt in of_copies)
+    others = [set(range(len(side))).difference(own) for side, own in zip(sides, copied, strict=True)]
+    assert [{link[side] for link in links - of_copies} for side in (0, 1)] == others
+
+
+@pytest.mark.parametrize("line", ["https://a.b/c", "😀", "5", "...", "\u200b", "\xad", "", "😀 https://a.b/c. 12"])
+def test_a_line_with_nothing_to_translate_has_the_best_score(line: str) -> None:
+    (found,) = BySentence(toy(), "en", "es").translate([line], Options(n_best=2), quiet=True)
+    (only,) = found.candidates
+    assert (only.text, only.confidence) == (line, None)
+    record = json.loads(*streams.formatted(found, 0, "json", scores=False, alignments=False))
+    assert [repr(record[name]) for name in ("score", "log_prob")] == ["0.0", "0.0"]
+    (shown,) = streams.formatted(found, 0, "text", scores=True, alignments=False)
+    assert shown == (f"0.0000\t{line}" if line else "")
+
+
+def test_a_word_with_protected_text_is_aligned_as_a_word() -> None:
+    options = Options(alignments=True)
+    (found,) = BySentence(LinksEverything(str.upper), "en", "de").translate(["see now😀"], options, quiet=True)
+    assert found.text == "SEE NOW😀"
+    assert found.candidates[0].alignment == ((0, 0), (0, 1), (1, 0), (1, 1))
+
+
+@pytest.mark.parametrize("line", ["😀 12", "5 6 7", "https://a.b/c 1234", "12. http://a.b/c?d=e"])
+def test_a_line_that_is_not_translated_is_aligned_word_by_word(line: str) -> None:
+    (found,) = BySentence(capitals(), "en", "de").translate([line], Options(alignments=True), quiet=True)
+    assert found.text == line
+    assert found.candidates[0].alignment == tuple((number, number) for number in range(len(line.split())))
 
 
 # ---- Markdown ----

@@ -26,7 +26,7 @@ from helpers.harness import Child, start
 from helpers.processes import HANGS
 from helpers.servers import OPTIONS, Gated, Site, is_closed, started, until
 from helpers.slow_server import ALLOWED, serve_endlessly, wait_for_permission
-from helpers.toy import PAIRS, disturbed, save_toy, toy
+from helpers.toy import PAIRS, TorchTranslator, disturbed, save_toy, several_toy, toy
 from libretranslatepy import LibreTranslateAPI
 from typer.testing import CliRunner
 
@@ -41,6 +41,7 @@ from mtcli.serve.origin_check import is_loopback
 from mtcli.serve.page import PageData, page_data, render
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections, listen
+from mtcli.text.languages import Direction
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.translation import Translation
 from mtcli.translate.translator import Translator
@@ -909,6 +910,40 @@ def test_two_models_translate_through_a_third_language() -> None:
         status, answer = site.json("/translate", **fields, target="fr", terms="one\tun")[:2]
         assert status == 400
         assert "not through a third language" in answer["error"]
+
+
+def test_a_model_of_several_languages_takes_part_in_a_translation_through_one() -> None:
+    """Each model is given the tag of its own target language."""
+    several = several_toy()
+    for own, expected_targets in (
+        ([ServedModel(several, OPTIONS, ("en", "es"), own_targets=("es", "xx")), served(toy(), "xx", "fr")], ["fr"]),
+        (
+            [served(toy(), "en", "qq"), ServedModel(several, OPTIONS, ("qq", "es"), own_targets=("es", "xx"))],
+            ["es", "xx"],
+        ),
+    ):
+        first, second = own
+        (through,) = through_pivots(own)
+        pivot = second.src
+        assert (through.src, through.targets, through.shown.score) == ("en", expected_targets, f"through {pivot}")
+        assert through.shown.targets == (tuple(expected_targets) if second.tags else ())
+        (between,) = first.translator.translate(["one red dog."], first.options_to(pivot))
+        with started(create_app([*own, through])) as site:
+            for target in expected_targets:
+                (expected,) = second.translator.translate([between.text], second.options_to(target))
+                fields = {"q": "one red dog.", "source": "en", "target": target}
+                status, answer = site.json("/translate", **fields)[:2]
+                assert (status, answer.get("translatedText")) == (200, expected.text)
+
+
+def test_one_model_is_not_both_of_a_translation_through_a_third_language() -> None:
+    directions = [Direction("es", "xx"), Direction("xx", "es"), Direction("en", "xx")]
+    translator = TorchTranslator(several_toy().model, several_toy().tokenizer, several_toy().longest_src)
+    translator.backend.directions = tuple(directions)
+    own = ServedModel.all_of(translator, OPTIONS, ("es", "xx"), lambda direction, targets: PageData(*direction))
+    assert not through_pivots(own)
+    found = through_pivots([*own, served(toy(), "xx", "fr")])
+    assert [(each.src, each.targets) for each in found] == [("es", ["fr"]), ("en", ["fr"])]
 
 
 def test_no_model_is_replaced_by_two_others() -> None:

@@ -171,11 +171,11 @@ def test_a_request_goes_to_the_model_of_its_pair() -> None:
 def test_a_model_of_the_very_pair_comes_before_one_with_another_code_of_the_language(source: str) -> None:
     several = Loud("1")
     one_target = copy(several)
-    one_target.tokenizer = copy(several.tokenizer)
+    one_target.tokenizer = one_target.target_tokenizer = copy(several.tokenizer)
     one_target.tokenizer.tags = {"fra": 5}
     model = ServedModel(one_target, OPTIONS, ("en", ""))
     assert (model.options_to("").to, model.known_target(""), model.target_of("")) == ("fra", "fra", "fra")
-    several.tokenizer = copy(several.tokenizer)
+    several.tokenizer = several.target_tokenizer = copy(several.tokenizer)
     several.tokenizer.tags = {"fra": 5, "ita": 6}
     models = Models([ServedModel(several, OPTIONS, ("en", "")), ServedModel(Loud("2"), OPTIONS, ("en", "fr"))])
     for target, expected in (("fr", 1), ("fra", 0), ("it", 0)):

@@ -38,6 +38,7 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.training.request import resolve
 from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.memory import read_memory
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import ModelTranslator
 
@@ -493,6 +494,55 @@ def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> Non
     backend.search = search  # type: ignore[method-assign]
     list(translator.translate(lines, replace(options, to="")))
     assert {tag for tags in searched for tag in tags} == {">>xx<<", ">>yy<<"}
+
+
+def test_each_sentence_of_a_line_has_its_tag() -> None:
+    text = "one red dog. big cat sees. https://a.b/c 12"
+    translator = BySentence(several_toy(), "en", "es")
+    options = Options(alignments=True)
+    for to in ("es", "xx"):
+        (expected,) = translator.translate([text], replace(options, to=to), quiet=True)
+        for line in (f">>{to}<< {text}", f">>{to}<<  {text} "):
+            (found,) = translator.translate([line], options, quiet=True)
+            assert found.text.strip() == expected.text
+            own, other = found.candidates[0], expected.candidates[0]
+            assert own.score == pytest.approx(other.score, abs=1e-4)
+            assert own.alignment == tuple((src + 1, tgt) for src, tgt in other.alignment)
+
+
+@pytest.mark.parametrize("limit", [4, 12])
+def test_a_long_line_with_a_tag_is_divided(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was shortened to the first tokens, without a warning."""
+    backend = several_toy().backend
+    for module in ("translate.windows", "translate.translator", "documents.pipeline", "documents.segmentation"):
+        monkeypatch.setattr(f"mtcli.{module}.MAX_LINE_TOKENS", limit)
+    searched: list[str] = []
+
+    def search(sources, options):  # type: ignore[no-untyped-def]
+        searched.extend(source.line for source in sources)
+        return type(backend).search(backend, sources, options)
+
+    monkeypatch.setattr(backend, "search", search)
+    text = " ".join(["one red dog."] * 9)
+    list(BySentence(several_toy(), "en", "es").translate([f">>xx<< {text}"], Options(), quiet=True))
+    assert all(line.startswith(">>xx<< ") for line in searched)
+    assert sorted(" ".join(searched).replace(">>xx<< ", "").split()) == sorted(text.split())
+
+
+@pytest.mark.parametrize("line", [">>xx<<", ">>xx<< ", ">>xx<< https://a.b/c 12", ">>xx<< 😀"])
+def test_a_tag_is_in_no_translation(line: str) -> None:
+    (found,) = BySentence(several_toy(), "en", "es").translate([line], Options(), quiet=True)
+    assert found.text.strip() == line.removeprefix(">>xx<<").strip()
+    assert (found.candidates[0].score, found.candidates[0].log_prob) == (0.0, 0.0)
+
+
+def test_a_memory_is_not_for_the_language_of_a_tag(tmp_path: Path) -> None:
+    (tmp_path / "memory.tsv").write_text("one red dog.\tUNO.\n")
+    memory = read_memory([tmp_path / "memory.tsv"], "en", "es")
+    translator = BySentence(several_toy(), "en", "es", memory)
+    lines = ["one red dog.", ">>xx<< one red dog."]
+    found = list(translator.translate(lines, Options(to="es"), quiet=True))
+    assert [each.text for each in found] == ["UNO.", "eno der god."]
 
 
 def test_the_server_has_each_direction(both_ways: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.documents import identity
 from helpers.harness import mtcli
 from helpers.searches import CLOSE, all_translations, build, draw_sources, ids_of, limits, pad
 from helpers.toy import PAIRS, SEVERAL_PAIRS, WORDS, ExportedTranslator, TorchTranslator, save_toy, several_toy, toy
@@ -23,6 +24,7 @@ from mtcli.corpus.cache.build import TERMS_FILE, build_data
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.cache.prepare import prepare, reopen
 from mtcli.corpus.variants import Variants
+from mtcli.documents.lines import BySentence
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.evaluate import EvaluationRequest, evaluate
 from mtcli.exchange.export import export
@@ -115,6 +117,79 @@ def test_a_form_without_capitals_may_begin_a_sentence(tmp_path: Path) -> None:
     (match,) = terms.matches("bank")
     assert [uses([match], text)[0].start for text in ("La rive", "à La rive", "à la rive")] == [0, None, 2]
     assert [uses([match], text)[0].start for text in ("¿La rive?", "« La rive »", "1. à La rive")] == [1, 2, None]
+
+
+def test_terms_are_found_in_capitals_and_title_case(tmp_path: Path) -> None:
+    terms = terms_of(tmp_path, "Bank of England\tx\niPhone\ty\nhot dog\tz\nStraße\tw\nWaters\tv\n")
+    line = "THE BANK OF ENGLAND, The Bank Of England; IPHONE iPHONE HOT DOG, Hot Dog STRASSE, waters bank of England"
+    assert found(terms, line) == [
+        "BANK OF ENGLAND", "Bank Of England", "IPHONE", "iPHONE", "HOT DOG", "Hot Dog", "STRASSE",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("term", "capitals"),
+    [("τράπεζα", "ΤΡΑΠΕΖΑ"), ("iyi", "İYİ"), ("İzmir", "İZMİR"), ("ılık", "ILIK")],
+)
+def test_capitals_are_those_of_any_language(tmp_path: Path, term: str, capitals: str) -> None:
+    assert found(terms_of(tmp_path, f"{term}\tx\n"), f"A {capitals}.") == [capitals]
+    (match,) = terms_of(tmp_path, f"bank\t{term}\n").matches("THE BANK")
+    assert [use.start for use in uses([match], f"A {capitals}.")] == [2]
+
+
+def test_accents_distinguish_words(tmp_path: Path) -> None:
+    assert found(terms_of(tmp_path, "ή\tor\n"), "η Ή ή") == ["Ή", "ή"]
+
+
+def test_a_form_is_in_capitals_only_if_its_source_is(tmp_path: Path) -> None:
+    terms = terms_of(tmp_path, "bank\tla rive\n")
+    (match,) = terms.matches("THE BANK")
+    assert match.forms[-1] == "la rive", "the model is given the line in lower case"
+    assert [use.form for use in uses([match], "À LA RIVE")] == ["LA RIVE"]
+    (match,) = terms.matches("the bank")
+    assert [use.form for use in uses([match], "À LA RIVE")] == [None]
+
+
+def test_protected_text_has_no_terms(tmp_path: Path) -> None:
+    terms = terms_of(tmp_path, "dog\tcan\nbig red\tx\nNode.js\ty\nred.net framework\tz\n")
+    line = "http://a.b/dog, dog@dog.com, www.dog.com, @dog, {dog}, `dog`, </dog> big red.net dog"
+    assert found(terms, line) == ["dog"]
+    assert terms.matches(line)[0].start == len(line) - 3
+    assert found(terms, "a Node.js, red.net framework") == ["Node.js", "red.net framework"], "a term may have some"
+    (match,) = terms.matches("dog")
+    assert uses([match], "http://can.es/can can@can.es")[0].start is None
+    assert uses([match], "http://can.es/can can.")[0].start == 18
+
+
+CASED_TERMS = "red\tverde\nDog\tCan\niPhone\nbig\tel ojo\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("ONE RED DOG.", ["VERDE", "CAN"]),
+        ("THE iPHONE SEES A BIG DOG.", ["iPHONE", "EL OJO", "CAN"]),
+        ("IPHONE, SEE http://Red.dog/DOG AND BIG", ["IPHONE", "EL OJO"]),
+        ("One Red Dog Sees Big Cat.", ["verde", "Can", "el ojo"]),
+        ("one red Dog. THE CAT SEES RED.", ["verde", "Can", "VERDE"]),
+        ("RED CAFE\u0301 DOG.", ["VERDE", "CAN"]),
+    ],
+)
+def test_terms_are_used_in_capitals_and_title_case(tmp_path: Path, line: str, written: list[str]) -> None:
+    terms = terms_of(tmp_path, CASED_TERMS)
+    options = toy().with_terms(Options(), terms, "auto")
+    (translation,) = BySentence(toy(), "en", "es").translate([line], options, warn=False, quiet=True)
+    assert [use.form for use in translation.terms] == written
+    for use in translation.terms:
+        assert use.start is not None
+        assert translation.text[use.start :].startswith(str(use.form))
+
+
+def test_a_recased_line_has_the_terms_as_the_file_has_them(tmp_path: Path) -> None:
+    translator = identity()
+    options = replace(Options(), terms=terms_of(tmp_path, CASED_TERMS))
+    list(BySentence(translator, "en", "es").translate(["IN RED IPHONE, DOG.", "in RED DOG."], options, quiet=True))
+    assert translator.lines == ["In red IPHONE, Dog.", "in RED DOG."]
 
 
 def test_scripts_without_spaces_are_searched_by_character(tmp_path: Path) -> None:
@@ -323,7 +398,7 @@ def test_hard_terms_are_always_used(tmp_path: Path, options: Options) -> None:
     assert num_used >= len(LINES)
 
 
-@pytest.mark.parametrize("forms", [("verde", "can"), ("abc", "def"), ("3.14", "2.7"), ("C++", "中国")], ids=str)
+@pytest.mark.parametrize("forms", [("verde", "can"), ("abc", "def"), ("3.14", "a"), ("C++", "中国")], ids=str)
 def test_terms_have_room_with_a_space_between_them(tmp_path: Path, forms: tuple[str, str]) -> None:
     translator = toy()
     terms = terms_of(tmp_path, f"red\t{forms[0]}\ndog\t{forms[1]}\n")
@@ -752,6 +827,10 @@ def test_eval_counts_the_terms_in_translations(tmp_path: Path) -> None:
     both = evaluate(replace(request, other_file=f"{tmp_path}/in.en"))
     assert both.to_text().splitlines()[-2:] == ["A: terms = 66.7 (2 of 3)", "B: terms = 0.0 (0 of 3)"]
     assert [score["used"] for score in json.loads(both.to_json())["terms"]] == [2, 0]
+    (tmp_path / "terms.tsv").write_text("http\tx\nexample\tx\n")
+    (tmp_path / "in.en").write_text("http://example.com\nA DOG\nhttp a@example.com\n")
+    (tmp_path / "out.es").write_text("http://example.com\nUN CAN\nx\n")
+    assert evaluate(request).to_text().splitlines()[-1] == "terms = 100.0 (1 of 1)", "addresses have no terms"
     (tmp_path / "terms.tsv").write_text("zebra\tcebra\n")
     none_found = evaluate(request)
     assert none_found.to_text().splitlines()[-1] == "terms: none in the sources"

@@ -58,6 +58,7 @@ def serve_endlessly() -> None:
 
 class EndlessTranslator:
     tokenizer = MagicMock(tags={}, encode_src=lambda texts: [[1] for _ in texts])
+    target_tokenizer = tokenizer
     longest_src = 99
     backend = MagicMock(tokenizer=tokenizer, longest_src=longest_src)
     aligns = False

@@ -392,20 +392,18 @@ def _through(
     """Load the model that translates the result of the first one further. See `_load`.
 
     Raises:
-        UsageError: It does not translate from the language into which the first one does.
+        UsageError: It does not translate from the language into which the first one does, or not into that of `--to`.
     """
     from mtcli.translate.loading import load
-    from mtcli.translate.pivot import PivotTranslator, check_languages
+    from mtcli.translate.pivot import PivotTranslator, meeting_directions
     from mtcli.translate.translation import Options
 
     second, options, second_languages = load(pivot, device, engine, Options(**given))
     options = with_changes(options, **given)
-    to_pivot = second_languages[0] if first.tokenizer.tags else ""
-    between = (first_languages[0], to_pivot or first_languages[1])
-    languages = check_languages(between, second_languages)
-    first_options = with_changes(first_options, to=to_pivot, n_best=1)
-    note(f"{languages[0]} → {options.to or languages[1]} through {second_languages[0]}")
-    return PivotTranslator(first, first_options, second), options, languages
+    before, after = meeting_directions(first, first_languages, second, second_languages, options.to)
+    first_options = with_changes(first_options, to=before.tgt if first.tokenizer.tags else "", n_best=1)
+    note(f"{before.src} → {after.tgt} through {after.src}")
+    return PivotTranslator(first, first_options, second), options, (before.src, after.tgt)
 
 
 def _refuse(options: dict[str, Any], reason: str) -> None:

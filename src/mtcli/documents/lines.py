@@ -3,9 +3,10 @@
 A line stays one line. Its translations have scores and word alignments, as those of `Translator` have.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from mtcli.documents.markup.sentences import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms, uses
-from mtcli.text.placeholders import find_protected
+from mtcli.text.placeholders import Span, find_protected, is_part_of_protected
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
     check_tags,
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from mtcli.translate.memory import Memory
 
 
+_CORE = re.compile(r"\w(?:.*\w)?")
+"""A word without the signs around it."""
+
+
 class BySentence(Translator):
     """Translates lines by the path of documents, which splits them into sentences and keeps protected text.
 
@@ -49,6 +54,7 @@ class BySentence(Translator):
             memory: See `translate_whole`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
+        self.target_tokenizer = translator.target_tokenizer
         self.aligns = translator.aligns
         self._translator = translator
         self._src = src
@@ -93,7 +99,7 @@ class BySentence(Translator):
             )
             return
         if options.to:
-            self.tokenizer.tag_of(options.to)
+            self.target_tokenizer.tag_of(options.to)
         windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
         with Progress("translating", unit="sentences", quiet=quiet) as sentences:
             for window in windows:
@@ -108,7 +114,7 @@ class BySentence(Translator):
 
         def chunks() -> Iterator[list[Inline]]:
             for first, lines in windows:
-                check_tags(lines, first, self.tokenizer, options.to)
+                check_tags(lines, first, self.target_tokenizer, options.to)
                 begun.append((first, lines))
                 yield [(line,) for line in lines]
 
@@ -142,7 +148,7 @@ class BySentence(Translator):
         warn_about_long_sentences([number for number, long in enumerate(is_long, first + 1) if long], usual)
         warn_about_characters(window, tokenizer)
         if not options.to:
-            warn_about_missing_tags(window, tokenizer)
+            warn_about_missing_tags(window, self.target_tokenizer)
 
 
 def _translation(line: str, segment: TranslatedSegment, options: Options) -> Translation:
@@ -167,8 +173,8 @@ def _candidate(line: str, segment: TranslatedSegment, number: int, options: Opti
     reverse = [each.reverse_log_prob for each in written if each.reverse_log_prob is not None]
     return Candidate(
         text=text,
-        log_prob=sum(each.log_prob for each in written),
-        score=sum(each.score for each in written),
+        log_prob=sum((each.log_prob for each in written), 0.0),
+        score=sum((each.score for each in written), 0.0),
         alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
         confidence=segment.confidence(number),
         reverse_log_prob=sum(reverse) if reverse else None,
@@ -176,59 +182,119 @@ def _candidate(line: str, segment: TranslatedSegment, number: int, options: Opti
 
 
 def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequence[InlineTranslation]) -> Links:
-    """Return the word alignment of a line, given those of its sentences, which may lack protected text."""
+    """Return the word alignment of a line, given those of its sentences, which may lack protected text.
+
+    Protected text and sentences that stay as they are are linked with themselves only, whatever the model attends to.
+    """
     lengths = [len(each.before) + len(text_of(each.content)) + len(each.after) for each in segment.sentences]
-    starts = accumulate(lengths, initial=0)
-    links: set[tuple[int, int]] = set()
+    starts = accumulate(lengths, initial=len(line) - sum(lengths))  # behind the tag of a target language
+    places: set[tuple[int, int]] = set()
+    copies: list[_Copy] = []
     tgt_start = 0
     for start, length, answer in zip(starts, lengths, chosen, strict=False):
         content = text_of(answer.content)
         tgt_start = max(tgt_start, text.find(content, tgt_start))
-        tgt_end = tgt_start + len(content)
-        src_places = _places(answer.line, line, (start, start + length))
-        tgt_places = _places(answer.candidate.text, text, (tgt_start, tgt_end))
-        links.update((src_places[src], tgt_places[tgt]) for src, tgt in answer.candidate.alignment)
-        links.update(_links_of_protected(line, (start, start + length), text, (tgt_start, tgt_end)))
-        tgt_start = tgt_end
+        src_span = (start, start + length)
+        tgt_span = (tgt_start, tgt_start + len(content))
+        own = list(_copies(line, src_span, text, tgt_span, is_translated=answer.line != ""))
+        src_places = _places(answer.line, line, src_span, [copy.src for copy in own])
+        tgt_places = _places(answer.candidate.text, text, tgt_span, [copy.tgt for copy in own])
+        places.update((src_places[src], tgt_places[tgt]) for src, tgt in answer.candidate.alignment)
+        copies += own
+        tgt_start = tgt_span[1]
     src_words = _Words(line)
     tgt_words = _Words(text)
-    found = {(src_words.at(src), tgt_words.at(tgt)) for src, tgt in links if src >= 0 and tgt >= 0}
-    return tuple(sorted(found))
+    links = {(src_words.at(src), tgt_words.at(tgt)) for src, tgt in places if src >= 0 and tgt >= 0}
+    src_copied = src_words.only_in([copy.src for copy in copies])
+    tgt_copied = tgt_words.only_in([copy.tgt for copy in copies])
+    links = {(src, tgt) for src, tgt in links if src not in src_copied and tgt not in tgt_copied}
+    for copy in copies:
+        links.update(zip(src_words.within(copy.src), tgt_words.within(copy.tgt), strict=True))
+    return tuple(sorted(links))
 
 
-def _places(part: str, whole: str, span: tuple[int, int]) -> list[int]:
-    """Return where each word of a part is in a span of the whole text, which may have more words; -1: nowhere."""
+@dataclass(frozen=True)
+class _Copy:
+    """A text that is the same in a line and in its translation."""
+
+    src: Span
+    tgt: Span
+
+
+def _copies(line: str, src_span: Span, text: str, tgt_span: Span, *, is_translated: bool) -> Iterator[_Copy]:
+    """Yield the protected texts of a sentence and of its translation that are as often in both, in their order.
+
+    All of a sentence that is not translated, and that stays as it is, is one.
+    """
+    sentence = line[slice(*src_span)]
+    content = text[slice(*tgt_span)]
+    if not is_translated and content and content in sentence:
+        start = src_span[0] + sentence.index(content)
+        yield _Copy((start, start + len(content)), tgt_span)
+        return
+    found = _starts_of_protected(sentence)
+    written = _starts_of_protected(content)
+    for protected, starts in found.items():
+        if len(starts) == len(written.get(protected, ())):
+            for src, tgt in zip(starts, written[protected], strict=True):
+                src, tgt = src_span[0] + src, tgt_span[0] + tgt
+                yield _Copy((src, src + len(protected)), (tgt, tgt + len(protected)))
+
+
+def _starts_of_protected(text: str) -> dict[str, list[int]]:
+    """Return where each protected text begins."""
+    found: dict[str, list[int]] = {}
+    for start, end in find_protected(text, decimals=True):
+        found.setdefault(text[start:end], []).append(start)
+    return found
+
+
+def _places(part: str, whole: str, span: Span, copied: Iterable[Span]) -> list[int]:
+    """Return where each word of a part is in a span of the whole text, which may have more words; -1: nowhere.
+
+    Args:
+        part: A text whose words are in the span, in their order.
+        whole: The whole text.
+        span: A span of it.
+        copied: Protected texts in the span, which the part may lack.
+    """
+    lacking = [(start, end) for start, end in copied if whole[start:end] not in part]
     places = []
     start, end = span
     for word_start, word_end in character_spans(part):
         word = part[word_start:word_end]
+        core = _CORE.search(word)
+        if core is not None and not find_protected(word, decimals=True):
+            word = core[0]  # the signs around it may be elsewhere, behind protected text
         place = whole.find(word, start, end)
+        while place >= 0 and is_part_of_protected((place, place + len(word)), lacking):
+            place = whole.find(word, place + 1, end)
         places.append(place)
         if place >= 0:
             start = place + len(word)
     return places
 
 
-def _links_of_protected(
-    line: str, src_span: tuple[int, int], text: str, tgt_span: tuple[int, int]
-) -> Iterator[tuple[int, int]]:
-    """Yield the offsets of protected text in a sentence and in its translation, where it is once in both."""
-    sentence = line[slice(*src_span)]
-    content = text[slice(*tgt_span)]
-    for start, end in find_protected(sentence, decimals=True):
-        protected = sentence[start:end]
-        if sentence.count(protected) == content.count(protected) == 1:
-            yield src_span[0] + start, tgt_span[0] + content.index(protected)
-
-
 class _Words:
     """The words of a text, by offset."""
 
     def __init__(self, text: str) -> None:
-        self._number = [0] * len(text)
+        self._text = text
+        self._number = [-1] * len(text)
         for number, (start, end) in enumerate(word_spans(text)):
             self._number[start:end] = [number] * (end - start)
 
     def at(self, offset: int) -> int:
         """Return the number of the word at an offset."""
         return self._number[offset]
+
+    def within(self, span: Span) -> list[int]:
+        """Return the numbers of the words with a part in a span."""
+        return [number for number in dict.fromkeys(self._number[slice(*span)]) if number >= 0]
+
+    def only_in(self, spans: Sequence[Span]) -> set[int]:
+        """Return the numbers of the words in some spans that have no letter or digit outside of them."""
+        inside = {offset for span in spans for offset in range(*span)}
+        found = {self._number[offset] for offset in inside}
+        others = {self._number[i] for i, character in enumerate(self._text) if character.isalnum() and i not in inside}
+        return found - others

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
+from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_of, text_with_references
 from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates, with_tags_of
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
@@ -25,8 +25,8 @@ from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
-from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.line_warnings import longer_than_usual
+from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
+from mtcli.translate.line_warnings import check_target, longer_than_usual
 from mtcli.translate.streams import arguments, name_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
@@ -65,6 +65,7 @@ class TranslatedSegment:
     """A paragraph with markup, its sentences and their translations."""
 
     source: Inline
+    """Without the tag of a target language."""
     sentences: list[_SpacedSentence]
     asked: list[Inline]
     """Each sentence on one line, as it is translated."""
@@ -73,7 +74,7 @@ class TranslatedSegment:
     is_divided: bool
     """It has a sentence that is longer than any in training, which was translated in parts."""
     ids: Sequence[int]
-    """The source ids of its text."""
+    """The source ids of its text, with that tag."""
     found: "list[MemoryMatch | None]"
     """What the memory has for each sentence: an exact match, which is its translation, or a near match."""
 
@@ -150,6 +151,8 @@ class _Asked:
     """Its translation if that needs no model."""
     match: "MemoryMatch | None" = None
     """What the memory has for it."""
+    language_tag: Sequence[LanguageTag] = ()
+    """The tag of its target language, or none."""
 
 
 @dataclass(frozen=True)
@@ -157,17 +160,19 @@ class _Divided:
     """Segments that are divided into sentences."""
 
     segments: list[Inline]
+    """They are without tags of target languages."""
     sentences: list[tuple[list[_SpacedSentence], bool]]
     """The sentences of each segment, and True if one of them was too long."""
     asked: list[list[_Asked]]
     """Each sentence of each segment."""
     ids: Sequence[Sequence[int]]
-    """The source ids of the text of each segment."""
+    """The source ids of the text of each segment, with its tag."""
 
     @property
     def contents(self) -> list[Inline]:
         """What the model is given."""
-        return [asked.content for sentences in self.asked for asked in sentences if asked.known is None]
+        asked = (one for sentences in self.asked for one in sentences if one.known is None)
+        return [(*one.language_tag, *one.content) for one in asked]
 
     def results(self, found: Iterable[list[InlineTranslation]]) -> Iterator[TranslatedSegment]:
         """Yield each segment with the translations of its sentences, given those of `contents`."""
@@ -189,24 +194,41 @@ def _divide(
     decimals: bool,
     memory: "Memory | None",
 ) -> _Divided:
-    """Divide segments into sentences, and look these up in the memory. A segment that it has as a whole stays whole."""
+    """Divide segments into sentences, and look these up in the memory. A segment that it has as a whole stays whole.
+
+    The tag of a target language, with which a segment may begin, is for each of its sentences. The memory is for one
+    target language, so it is not used for these.
+    """
     whole = list(segments)
     texts = [text_of(segment) for segment in whole]
     ids = translator.tokenizer.encode_src(texts)
     num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
-    tags = set(translator.tokenizer.tags.values())
+    longest = min(translator.longest_src, MAX_LINE_TOKENS)
+    rest: list[Inline] = []
+    sentences: list[tuple[list[_SpacedSentence], bool]] = []
+    asked: list[list[_Asked]] = []
     with needs_packages():
-        sentences = [
-            # A tag is for the whole text: the second sentence would have none.
-            ([_trimmed(segment)], False)
-            if (row and row[0] in tags)
-            or (memory is not None and _remembered(_on_one_line(segment), memory, decimals=decimals))
-            else _sentences(segment, num_tokens, translator.longest_src, src)
-            for segment, row in zip(whole, ids, strict=True)
-        ]
-    contents = [[_on_one_line(sentence.content) for sentence in parts] for parts, _ in sentences]
-    asked = [[_asked(content, memory, decimals=decimals) for content in parts] for parts in contents]
-    return _Divided(whole, sentences, asked, ids)
+        for tagged in whole:
+            tag, segment = _without_language_tag(tagged, translator.tokenizer)
+            own_memory = None if tag else memory
+            if own_memory is not None and _remembered(_on_one_line(segment), own_memory, decimals=decimals):
+                found = [_trimmed(segment)], False
+            else:
+                found = _sentences(segment, num_tokens, longest - len(tag), src)
+            contents = [_on_one_line(sentence.content) for sentence in found[0]]
+            rest.append(segment)
+            sentences.append(found)
+            asked.append([replace(_asked(each, own_memory, decimals=decimals), language_tag=tag) for each in contents])
+    return _Divided(rest, sentences, asked, ids)
+
+
+def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[LanguageTag, ...], Inline]:
+    """Return the tag of a target language with which a segment begins, or nothing, and the rest of the segment."""
+    text = segment[0] if tokenizer.tags and segment else None
+    match = LANGUAGE_TAG.match(text) if isinstance(text, str) else None
+    if match is None or match[1] not in tokenizer.tags:
+        return (), segment
+    return (LanguageTag(match[0]),), merged([match.string[match.end() :].lstrip(), *segment[1:]])
 
 
 def translate_whole(
@@ -345,12 +367,10 @@ def translate_segments(
         document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
 
     Raises:
-        UsageError: `options.to` is missing; see also `translate_whole`.
+        UsageError: `options.to` is missing or unknown; see also `translate_whole`.
         NotFiniteError: See `Translator.translate`.
     """
-    if translator.tokenizer.tags and not options.to:
-        targets = ", ".join(sorted(translator.tokenizer.tags)[:10])
-        raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+    check_target(translator.target_tokenizer, options.to)
     rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
     if rated is not None:
         options = replace(options, scores=True)

@@ -166,7 +166,7 @@ def load_app(
         show = partial(page_data, folder, public=api_key is None)
         models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
     for model in through_pivots(models):
-        log.info("%s → %s: through %s", *model.languages, model.through[1].src)
+        log.info("%s → %s: through %s", model.src, ", ".join(model.targets), model.through[1].src)
         models.append(model)
     if memory:
         from mtcli.serve.corrections import load_memories

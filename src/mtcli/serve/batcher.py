@@ -196,6 +196,7 @@ class WaitingTranslator(Translator):
         turn: "Lock | None" = None,
     ):
         super().__init__(translator.backend)
+        self.target_tokenizer = translator.target_tokenizer
         self.longest_src = min(translator.longest_src, max_tokens)
         self.aligns = translator.aligns
         self.reads_ahead = False

@@ -92,7 +92,7 @@ class ServedModel:
     @property
     def tags(self) -> list[str]:
         """The target languages of a multilingual model; empty for other models."""
-        return list(self.own_targets) or sorted(self.translator.tokenizer.tags)
+        return list(self.own_targets) or sorted(self.translator.target_tokenizer.tags)
 
     @property
     def shown(self) -> PageData:
@@ -116,7 +116,7 @@ class ServedModel:
         """Return True if the model translates into this language. An empty code is any language."""
         if not self.tags or not target:
             return target in (*self.targets, "")
-        tokenizer = self.translator.tokenizer
+        tokenizer = self.translator.target_tokenizer
         try:
             tag = tokenizer.tag_of(target)
         except UsageError:
@@ -131,8 +131,9 @@ class ServedModel:
         """
         if not self.tags:
             return self.languages[1]
-        tag = self.translator.tokenizer.tag_of(self.target_of(target))
-        return next(code for code, id_ in self.translator.tokenizer.tags.items() if id_ == tag)
+        tags = self.translator.target_tokenizer.tags
+        tag = self.translator.target_tokenizer.tag_of(self.target_of(target))
+        return next(code for code, id_ in tags.items() if id_ == tag)
 
     def memory_to(self, target: str) -> "Memory | None":
         """Return the memory of a request; None: there is none."""
@@ -155,21 +156,24 @@ class ServedModel:
 def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
     """Return what two of the models translate through a third language, for pairs that no model translates itself.
 
-    Multilingual models take no part. Of several third languages, that of the model which is given first is used.
+    Of several third languages, that of the model which is given first is used. A model of several source languages is
+    not used twice.
     """
-    found: dict[tuple[str, str], ServedModel] = {}
+    found = []
     known = {(model.src, target) for model in models for target in model.targets}
-    own = [model for model in models if not model.tags]
-    for first, second in product(own, own):
-        src, pivot = first.languages
-        tgt = second.languages[1]
-        if second.src != pivot or tgt == src or (src, tgt) in known or (src, tgt) in found:
+    for first, second in product(models, models):
+        src, pivot = first.src, second.src
+        targets = [tgt for tgt in second.targets if tgt not in (src, pivot) and (src, tgt) not in known]
+        if first.in_use is second.in_use or not first.has_target(pivot) or not targets:
             continue
-        translator = PivotTranslator(first.translator, first.options, second.translator)
+        known.update((src, tgt) for tgt in targets)
+        translator = PivotTranslator(first.translator, first.options_to(pivot), second.translator)
+        own_targets = tuple(targets) if second.tags else ()
         names = " and ".join(dict.fromkeys(model.shown.name for model in (first, second)))
-        page = PageData(src, tgt, name=names, score=f"through {pivot}")
-        found[src, tgt] = ServedModel(translator, second.options, (src, tgt), page, through=(first, second))
-    return list(found.values())
+        page = PageData(src, targets[0], name=names, score=f"through {pivot}", targets=own_targets)
+        languages = (src, targets[0])
+        found.append(ServedModel(translator, second.options, languages, page, own_targets, through=(first, second)))
+    return found
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from mtcli.runtime.outputs import open_output
 from mtcli.runtime.wording import counted
-from mtcli.terms.terms import Match, Terms, TermUse, uses
-from mtcli.text.placeholders import find_protected
+from mtcli.terms.terms import Terms, TermUse, uses
 
 COLUMNS = ("line", "source", "target", "used", "source_start", "target_start")
 
@@ -51,7 +50,7 @@ class TermsReport:
             self._add(use)
 
     def add_sentence(self, source: str, target: str, terms: Terms) -> None:
-        """Report the terms of the next sentence of a document. Protected text, such as an address, has no terms.
+        """Report the terms of the next sentence of a document.
 
         Args:
             source: The sentence without its tags.
@@ -59,9 +58,7 @@ class TermsReport:
             terms: The terms.
         """
         self.lines += 1
-        spans = find_protected(source)
-        matches = [one for one in terms.matches(source) if not any(_overlap(one, span) for span in spans)]
-        for use in uses(matches, target):
+        for use in uses(terms.matches(source), target):
             self._add(use)
 
     def _add(self, use: TermUse) -> None:
@@ -85,11 +82,6 @@ class TermsReport:
         others = len(self._not_used) - len(named)
         more = f" and {counted(others, 'other term')}" if others else ""
         return f"{text}; not used: {', '.join(named)}{more}"
-
-
-def _overlap(match: Match, span: tuple[int, int]) -> bool:
-    start, end = span
-    return match.start < end and start < match.end
 
 
 @contextmanager

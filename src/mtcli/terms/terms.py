@@ -10,7 +10,9 @@ from pathlib import Path
 from unicodedata import normalize
 
 from mtcli.errors import DataError
+from mtcli.text.letter_case import all_capitals, without_case
 from mtcli.text.lines import read_lines
+from mtcli.text.placeholders import find_protected, is_part_of_protected
 from mtcli.text.words import Word, words_of
 
 NEVER_TRANSLATE = "never-translate"
@@ -50,6 +52,8 @@ class Match:
     """Index after its last character."""
     forms: tuple[str, ...]
     """What the translation may contain for it; the first is preferred."""
+    is_in_capitals: bool = False
+    """It is written in capitals, so its translation may be too."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Terms:
         longest: dict[str, int] = {}
         for term in self.terms:
             words = words_of(term.source)
-            keys = tuple(_caseless(words))
+            keys = tuple(_keys(words))
             by_words.setdefault(keys, []).append((term, [word.text for word in words]))
             longest[keys[0]] = max(longest.get(keys[0], 0), len(keys))
         object.__setattr__(self, "_by_words", by_words)
@@ -95,11 +99,12 @@ class Terms:
         """Return the terms in a source, in their order. They are whole words and do not overlap.
 
         Of several terms at overlapping places, the one with the most words is taken, then the first. A term with
-        capitals is found as it is written; another one in any case.
+        capitals is found where these are capitals, also in title case and in a line of capitals; another one in any
+        case. A term is never found inside protected text, such as an address, see `placeholders.find_protected`.
         """
         line = normalize("NFC", line)
         words = words_of(line)
-        keys = _caseless(words)
+        keys = _keys(words)
         found = []
         for first, key in enumerate(keys):
             for number in range(min(self._longest.get(key, 0), len(keys) - first), 0, -1):
@@ -107,19 +112,24 @@ class Terms:
                 if term is not None:
                     found.append((number, first, term))
         found.sort(key=lambda place: (-place[0], place[1]))
+        protected = find_protected(line) if found else []
         taken: set[int] = set()
         matches = []
         for number, first, term in found:
             place = range(first, first + number)
-            if taken.isdisjoint(place):
+            start = words[first].start
+            end = words[first + number - 1].end
+            if taken.isdisjoint(place) and not is_part_of_protected((start, end), protected):
                 taken.update(place)
-                start = words[first].start
-                end = words[first + number - 1].end
-                matches.append(Match(term, start, end, _forms(term, line[start:end])))
+                text = line[start:end]
+                matches.append(Match(term, start, end, _forms(term, text), text.isupper()))
         return sorted(matches, key=lambda match: match.start)
 
     def _term_at(self, line: str, words: Sequence[Word], key: tuple[str, ...]) -> Term | None:
-        """Return the term that these words of a line are: one as it is written, otherwise one in any case."""
+        """Return the term that these words of a line are: one as it is written, otherwise one in another case.
+
+        Of several others, one without capitals is taken.
+        """
         candidates = self._by_words.get(key)
         if candidates is None:
             return None
@@ -127,8 +137,9 @@ class Terms:
         for term, term_texts in candidates:
             if term_texts == texts:
                 return term
-        for term, _ in candidates:
-            if term.is_lower_case:
+        for term, term_texts in sorted(candidates, key=lambda candidate: not candidate[0].is_lower_case):
+            is_case_of = _is_in_any_case if term.is_lower_case else _has_capitals_of
+            if all(map(is_case_of, texts, term_texts)):
                 return term
         return None
 
@@ -211,48 +222,81 @@ def _check_length(text: str, place: str) -> None:
 def uses(matches: Sequence[Match], translation: str) -> list[TermUse]:
     """Find the terms of a source in its translation, as whole words, each match at a place of its own.
 
-    Longer forms take their places first. At the first word of the translation, a form may begin with a capital.
+    Longer forms take their places first. At the first word of the translation, a form may begin with a capital, and the
+    form of a term in capitals may be in capitals anywhere. No form is inside protected text, see `Terms.matches`.
     """
-    text = normalize("NFC", translation)
-    words = words_of(text)
-    texts = [word.text for word in words]
-    taken: set[int] = set()
+    if not matches:
+        return []
+    text = _Translation(translation)
     found: dict[int, TermUse] = {}
     candidates = []
     for number, match in enumerate(matches):
-        for form in match.forms:
+        for form in _written_forms(match):
             candidates.append((number, form, [word.text for word in words_of(form)]))
     candidates.sort(key=lambda candidate: -len(candidate[2]))
     for number, form, form_words in candidates:
-        if number in found:
-            continue
-        first = _find(texts, form_words, taken)
-        if first is None:
-            first = _find_at_start(texts, form_words, taken)
-        if first is not None:
-            taken.update(range(first, first + len(form_words)))
-            found[number] = TermUse(matches[number], form, words[first].start)
+        if number not in found:
+            start = text.take(form_words)
+            if start is not None:
+                found[number] = TermUse(matches[number], form, start)
     return [found.get(number, TermUse(match, None)) for number, match in enumerate(matches)]
 
 
-def _find(texts: Sequence[str], form: Sequence[str], taken: set[int]) -> int | None:
-    """Return the index of the first free place of a form among the words of a text; None: there is none."""
-    for first in range(len(texts) - len(form) + 1):
-        place = range(first, first + len(form))
-        if texts[first : first + len(form)] == form and taken.isdisjoint(place):
-            return first
-    return None
+def _written_forms(match: Match) -> list[str]:
+    """Return what a translation may contain for a term, also in capitals if its source is."""
+    forms = list(match.forms)
+    if match.is_in_capitals:
+        forms += sorted({capitals for form in match.forms for capitals in all_capitals(form)}.difference(forms))
+    return forms
 
 
-def _find_at_start(texts: Sequence[str], form: Sequence[str], taken: set[int]) -> int | None:
-    """Return the index of the first word, behind quotation marks or ¿, if a form is there and begins with a capital."""
-    start = next((index for index, text in enumerate(texts) if text[:1].isalpha()), 0)
-    is_there = texts[start : start + len(form)] == [_capitalized(form[0]), *form[1:]]
-    return start if is_there and taken.isdisjoint(range(start, start + len(form))) else None
+class _Translation:
+    """The words of a translation, of which each is taken by one term."""
+
+    def __init__(self, text: str) -> None:
+        text = normalize("NFC", text)
+        self._words = words_of(text)
+        self._texts = [word.text for word in self._words]
+        self._protected = find_protected(text)
+        self._taken: set[int] = set()
+
+    def take(self, form: Sequence[str]) -> int | None:
+        """Take the first free place of a form, and return the index of its first character; None: there is none.
+
+        If there is none, it may begin with a capital at the first word, behind quotation marks or ¿.
+        """
+        for first in range(len(self._texts) - len(form) + 1):
+            if self._has(form, first):
+                return self._taken_at(first, len(form))
+        first = next((index for index, text in enumerate(self._texts) if text[:1].isalpha()), 0)
+        return self._taken_at(first, len(form)) if self._has([_capitalized(form[0]), *form[1:]], first) else None
+
+    def _has(self, form: Sequence[str], first: int) -> bool:
+        """Return True if a form is at a free place."""
+        end = first + len(form)
+        if self._texts[first:end] != form or not self._taken.isdisjoint(range(first, end)):
+            return False
+        return not is_part_of_protected((self._words[first].start, self._words[end - 1].end), self._protected)
+
+    def _taken_at(self, first: int, number: int) -> int:
+        self._taken.update(range(first, first + number))
+        return self._words[first].start
 
 
-def _caseless(words: Sequence[Word]) -> list[str]:
-    return [word.text.casefold() for word in words]
+def _keys(words: Sequence[Word]) -> list[str]:
+    return [word.text.upper() if word.text.isascii() else without_case(word.text) for word in words]
+
+
+def _is_in_any_case(text: str, word: str) -> bool:
+    """Return True if a text is a word of a term in lower case, or the same in another case."""
+    return text.casefold() == word.casefold() or text in all_capitals(word)
+
+
+def _has_capitals_of(text: str, word: str) -> bool:
+    """Return True if a text is a word of a term, perhaps with more capitals."""
+    if text in all_capitals(word):
+        return True
+    return len(text) == len(word) and all(other in (own, own.upper()) for other, own in zip(text, word, strict=True))
 
 
 def _forms(term: Term, found: str) -> tuple[str, ...]:

@@ -39,6 +39,19 @@ def upper(text: str, language: str) -> str:
     return normalize("NFC", text).translate(_WITHOUT_TONOS) if code == "el" else text
 
 
+def all_capitals(text: str) -> set[str]:
+    """Return a text in capitals by the rules of each language, where the language is not known."""
+    return {upper(text, language) for language in ("en", "el", "tr")}
+
+
+def without_case(text: str) -> str:
+    """Return what is equal for texts that differ in case only, by the rules of any language.
+
+    It may also be equal for other texts, such as the Greek words `η` and `ή`.
+    """
+    return upper(text.casefold(), "el").replace("İ", "I")
+
+
 def lower(text: str, language: str) -> str:
     """Return a text in lower case. A Greek sigma at the end of a word becomes `ς`."""
     if languages.base(language) in DOTTED_I:

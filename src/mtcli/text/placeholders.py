@@ -167,6 +167,14 @@ def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
     return [match.span() for match in _matches(text, decimals=decimals)]
 
 
+def is_part_of_protected(span: Span, protected: Iterable[Span]) -> bool:
+    """Return True if a span has a part of a protected one, but not all of it."""
+    start, end = span
+    return any(
+        other < end and start < other_end and (other < start or end < other_end) for other, other_end in protected
+    )
+
+
 def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
     """Yield the matches of protected text."""
     if not _HINT.search(text):

@@ -100,13 +100,19 @@ def _membership(words: Sequence[Sequence[int]]) -> Weights:
 
 
 def _src_words(tokenizer: Tokenizer, line: str, ids: Sequence[int], words: WordSpans) -> list[list[int]]:
-    """Return the words of a source line that each token belongs to."""
+    """Return the words of a source line that each token belongs to. The tag of a target language belongs to none.
+
+    If the line begins with the tag, this counts as its first word, which is linked with no other.
+    """
     tokens = tokenizer.src_tokens(ids)
+    has_tag = bool(ids) and ids[0] in tokenizer.tags.values()
     if not tokenizer.sentencepiece:
-        return words_of_tokens(normalize("NFC", line), tokens, ids, tokenizer.src_byte_of, words)
-    if ids and ids[0] in tokenizer.tags.values() and not line.startswith(tokens[0]):
-        tokens[0] = ""  # a language tag that an option added is no word of the line
-    return _words_of_normalized(line, tokens, ids, tokenizer.src_byte_of, words)
+        found = words_of_tokens(normalize("NFC", line), tokens, ids, tokenizer.src_byte_of, words)
+    else:
+        if has_tag and not line.startswith(tokens[0]):
+            tokens[0] = ""  # an option added it
+        found = _words_of_normalized(line, tokens, ids, tokenizer.src_byte_of, words)
+    return [[], *found[1:]] if has_tag else found
 
 
 def _tgt_words(tokenizer: Tokenizer, text: str, ids: Sequence[int], words: WordSpans) -> list[list[int]]:

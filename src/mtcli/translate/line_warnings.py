@@ -106,6 +106,23 @@ def is_unseen(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> bool:
     return 2 * num_unseen > num_letters
 
 
+def check_target(tokenizer: Tokenizer, to: str) -> None:
+    """Check the target language of a text whose lines do not begin with tags.
+
+    Args:
+        tokenizer: The model's.
+        to: The target language; empty: there is none.
+
+    Raises:
+        UsageError: The model does not have it, or has several and there is none.
+    """
+    if to:
+        tokenizer.tag_of(to)
+    elif tokenizer.tags:
+        targets = ", ".join(sorted(tokenizer.tags)[:MAX_TAGS_NAMED])
+        raise UsageError(f"this model has several target languages ({targets}): give one with --to")
+
+
 def check_tags(lines: Sequence[str], first: int, tokenizer: Tokenizer, to: str) -> None:
     """Check that lines have a target language which the model knows.
 

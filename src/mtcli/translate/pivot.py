@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Unpack
 
 from mtcli.errors import UsageError
 from mtcli.terms.terms import Terms
+from mtcli.text.languages import Direction, same
+from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG
+from mtcli.translate.line_warnings import check_target
 from mtcli.translate.translation import Candidate, Links, Options, Translation
 from mtcli.translate.translator import Reading, Translator
 
@@ -22,13 +26,14 @@ class PivotTranslator(Translator):
 
         Args:
             first: Translates into the pivot language.
-            first_options: The options of its search.
+            first_options: The options of its search, with the pivot language in `to` if it has several targets.
             second: Translates from the pivot language, with the options that `translate` is given.
 
         Raises:
-            UsageError: Only the first model has tokens for placeholders.
+            UsageError: Only the first model has tokens for placeholders, or it does not translate into `to`.
         """
         super().__init__(first.backend)
+        check_target(first.tokenizer, first_options.to)
         if first.tokenizer.has_placeholders and not second.tokenizer.has_placeholders:
             raise UsageError(
                 "--pivot: the first model was trained with data.placeholders=true, and the second one was not; use two "
@@ -37,6 +42,7 @@ class PivotTranslator(Translator):
         self._first = first
         self._first_options = first_options
         self._second = second
+        self.target_tokenizer = second.tokenizer
         self.longest_src = first.longest_src
         self.aligns = first.aligns and second.aligns
 
@@ -52,10 +58,14 @@ class PivotTranslator(Translator):
         """See `Translator.translate`. Warnings and the progress bar are those of the first model.
 
         Raises:
-            UsageError: See `Translator.translate`; or the options sample.
+            UsageError: See `Translator.translate`; or the options sample, or lack a target language that the second
+                model needs, or a line begins with a tag.
         """
         if options.sample:
             raise UsageError("--sample: not with --pivot")
+        check_target(self.target_tokenizer, options.to)
+        if self.tokenizer.tags or self.target_tokenizer.tags:
+            lines = map(_without_tag, lines)
         first_options = replace(
             self._first_options,
             alignments=options.alignments,
@@ -71,6 +81,18 @@ class PivotTranslator(Translator):
                 yield Translation(
                     before.source, tuple(_joined(before.candidates[0], each) for each in after.candidates)
                 )
+
+
+def _without_tag(line: str) -> str:
+    """Return a line.
+
+    Raises:
+        UsageError: It begins with a tag, with which the first model would translate it into another language.
+    """
+    tag = LANGUAGE_TAG.match(line)
+    if tag is None:
+        return line
+    raise UsageError(f"{tag[0]}: through a third language, choose the target language of all lines with --to")
 
 
 PIVOT_WINDOW = 1024
@@ -115,21 +137,37 @@ def _through(first: Links, second: Links) -> Links:
     return tuple(sorted({(src, tgt) for src, pivot in first for tgt in targets.get(pivot, ())}))
 
 
-def check_languages(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, str]:
-    """Return source and target language of a translation with two models.
+def meeting_directions(
+    first: Translator, first_languages: tuple[str, str], second: Translator, second_languages: tuple[str, str], to: str
+) -> tuple[Direction, Direction]:
+    """Return the directions in which two models translate, through the language in which they meet.
 
     Args:
-        first: Source and target language of the first model.
-        second: Those of the second one.
+        first: The first model.
+        first_languages: Its source and target language, of several the first ones.
+        second: The second model.
+        second_languages: Its languages.
+        to: The target language if the second model has several; otherwise empty.
 
     Raises:
-        UsageError: The second model does not translate from the language into which the first one does.
+        UsageError: The second model does not translate into the target language, or there is none although it has
+            several, or it does not translate from a language into which the first one does.
     """
-    src, pivot = first
-    second_src, tgt = second
-    if pivot != second_src:
-        raise UsageError(
-            f"--pivot: that model translates from {second_src}, and --model translates into {pivot}; give a model that "
-            f"translates from {pivot}"
-        )
-    return src, tgt
+    check_target(second.tokenizer, to)
+    after = second.backend.directions_from(second_languages)
+    if to:
+        targets = ", ".join(dict.fromkeys(direction.tgt for direction in after))
+        tag = second.tokenizer.tag_of(to)
+        after = tuple(direction for direction in after if second.tokenizer.tag_of(direction.tgt) == tag)
+        if not after:
+            raise UsageError(f"--to {to}: choose from {targets}")
+    before = first.backend.directions_from(first_languages)
+    for own, other in product(after, before):
+        if same(other.tgt, own.src):
+            return other, own
+    sources = ", ".join(dict.fromkeys(direction.src for direction in after))
+    between = ", ".join(dict.fromkeys(direction.tgt for direction in before))
+    raise UsageError(
+        f"--pivot: that model translates from {sources}, and --model translates into {between}; give a model that "
+        f"translates from {between}"
+    )

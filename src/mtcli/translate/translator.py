@@ -86,6 +86,8 @@ class Translator(ABC):
         """
         self.backend = backend
         self.tokenizer = backend.tokenizer
+        self.target_tokenizer = backend.tokenizer
+        """The tokenizer that has the tags of the target languages, see `Options.to`."""
         self.longest_src = backend.longest_src
         """Tokens of the longest source in training; longer sentences are divided."""
         self.usual_src = backend.usual_src

@@ -59,6 +59,11 @@ class ProtectedText(Tag):
         return super(ProtectedText, self).is_content and not is_symbol(self.raw)
 
 
+@dataclass(frozen=True, slots=True)
+class LanguageTag(Tag):
+    """The tag of the target language of a sentence, before it. The model is given it; no translation has it."""
+
+
 Inline = tuple[str | Tag, ...]
 """Text and tags in the order of the file. The tags of a segment nest; a sentence of it may have only one of a pair."""
 

@@ -12,12 +12,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from unicodedata import normalize
 
-from mtcli.documents.markup.inline import Inline, Tag, merged, text_with_references, unprotected
+from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_with_references, unprotected
 from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
 from mtcli.documents.markup.placement import diagonal_links, reinsert
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
+from mtcli.terms.terms import Terms
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.recasing import Casing, Recaser
 from mtcli.translate.translation import Candidate, Options
@@ -88,6 +90,10 @@ class _Sentence:
     """A sentence on its way to its translation."""
 
     def __init__(self, source: Inline, *, use_tokens: bool, decimals: bool) -> None:
+        self.language_tag = ""
+        if source and isinstance(source[0], LanguageTag):
+            self.language_tag = source[0].raw
+            source = source[1:]
         self.source = source
         self.decimals = decimals
         self.joined = join_references(source, decimals=decimals)
@@ -211,7 +217,8 @@ def translate_candidates(
     chunk while it translates, so its batches stay full and no core waits.
 
     Args:
-        chunks: Sentences; a tag may have its partner in another sentence. A few chunks are in memory at a time.
+        chunks: Sentences; a tag may have its partner in another sentence, and one of a language comes first. A few
+            chunks are in memory at a time.
         translator: The model. Without support for alignments, places are estimated from positions.
         options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
             translations. The first one does not depend on `n_best`.
@@ -396,25 +403,32 @@ def _translated(
     first = next(remaining, None)
     if first is None:  # a translator may have to load a model, even for no line
         return
-    asked: deque[tuple[_Sentence, Casing]] = deque()
+    asked: deque[tuple[_Sentence, Casing, list[str]]] = deque()
 
     def lines() -> Iterator[str]:
         for sentence in chain([first], remaining):
-            text = sentence.marked.text
+            line = text = sentence.marked.text
             casing = Casing.SENTENCE
+            kept: list[str] = []
             if recaser is not None:
-                text, casing = recaser.known_form(text)
-            asked.append((sentence, casing))
-            yield text
+                text, casing = recaser.known_form(line)
+            if casing is not Casing.SENTENCE:
+                kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
+                if options.terms is not None:
+                    text, copied = _with_terms(line, text, options.terms)
+                    kept += copied
+            asked.append((sentence, casing, kept))
+            yield f"{sentence.language_tag} {text}" if sentence.language_tag else text
 
     for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
-        sentence, casing = asked.popleft()
+        sentence, casing, kept = asked.popleft()
         line = sentence.marked.text
-        kept: list[str] = []
-        if casing is not Casing.SENTENCE:
-            kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
         answers = []
         for candidate in translation.candidates:
+            if sentence.language_tag:  # the first word, which has no links
+                candidate = replace(
+                    candidate, alignment=tuple((src - 1, tgt) for src, tgt in candidate.alignment if src)
+                )
             text = _without_controls(candidate.text, line)
             if recaser is not None and casing is not Casing.SENTENCE:
                 candidate = replace(candidate, text=recaser.restored(text, casing, kept))
@@ -425,6 +439,33 @@ def _translated(
             is_same = text == candidate.text and links == candidate.alignment
             answers.append(candidate if is_same else replace(candidate, text=text, alignment=links))
         yield sentence, answers
+
+
+def _with_terms(line: str, recased: str, terms: Terms) -> tuple[str, list[str]]:
+    """Write the terms of a recased line so that they are found in it.
+
+    Those with capitals are written as in the file of terms, and those that are copied as in the line.
+
+    Args:
+        line: The line.
+        recased: The same, recased.
+        terms: The terms.
+
+    Returns:
+        The recased line, and the texts that are copied.
+    """
+    line, recased = normalize("NFC", line), normalize("NFC", recased)
+    copied = []
+    for match in terms.matches(line):
+        text = line[match.start : match.end]
+        if not match.term.forms:
+            copied.append(text)
+        elif match.term.is_lower_case:
+            continue
+        elif len(match.term.source) == len(text):
+            text = match.term.source
+        recased = recased[: match.start] + text + recased[match.end :]
+    return recased, copied
 
 
 def _without_controls(text: str, source: str) -> str:

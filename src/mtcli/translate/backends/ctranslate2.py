@@ -65,8 +65,8 @@ GROUP = 64
 """Sentences whose hypotheses are ranked together, or pairs of similar length whose attention is computed together."""
 
 SUPPORTED = {
-    "beam_size", "length_penalty", "length_normalization", "n_best", "max_length", "max_extra", "to", "precision",
-    "alignments", "align_characters", "terms", "retry_terms", "scores", "repair",
+    "beam_size", "length_penalty", "length_normalization", "n_best", "min_length", "max_length", "max_extra", "to",
+    "precision", "alignments", "align_characters", "terms", "retry_terms", "scores", "repair",
 }  # fmt: skip
 """The options of a search that this engine supports. The precision is that of the exported weights in any case."""
 
