@@ -150,6 +150,13 @@ def test_a_form_is_in_capitals_only_if_its_source_is(tmp_path: Path) -> None:
     assert [use.form for use in uses([match], "À LA RIVE")] == [None]
 
 
+def test_the_language_tag_of_a_line_is_no_term(tmp_path: Path) -> None:
+    terms = terms_of(tmp_path, "it\tesso\n")
+    assert [match.start for match in terms.matches(">>it<< Is it good?")] == [10]
+    assert [match.start for match in terms.matches(">>pt_BR<< it")] == [10]
+    assert [match.start for match in terms.matches("Is >>it<< good?")] == [5]
+
+
 def test_protected_text_has_no_terms(tmp_path: Path) -> None:
     terms = terms_of(tmp_path, "dog\tcan\nbig red\tx\nNode.js\ty\nred.net framework\tz\n")
     line = "http://a.b/dog, dog@dog.com, www.dog.com, @dog, {dog}, `dog`, </dog> big red.net dog"

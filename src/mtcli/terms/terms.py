@@ -13,6 +13,7 @@ from mtcli.errors import DataError
 from mtcli.text.letter_case import all_capitals, without_case
 from mtcli.text.lines import read_lines
 from mtcli.text.placeholders import find_protected, is_part_of_protected
+from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG
 from mtcli.text.words import Word, words_of
 
 NEVER_TRANSLATE = "never-translate"
@@ -100,9 +101,12 @@ class Terms:
 
         Of several terms at overlapping places, the one with the most words is taken, then the first. A term with
         capitals is found where these are capitals, also in title case and in a line of capitals; another one in any
-        case. A term is never found inside protected text, such as an address, see `placeholders.find_protected`.
+        case. A term is never found inside protected text, such as an address, see `placeholders.find_protected`, nor in
+        the tag of the target language with which the line may begin.
         """
         line = normalize("NFC", line)
+        tag = LANGUAGE_TAG.match(line)
+        text_start = tag.end() if tag is not None else 0
         words = words_of(line)
         keys = _keys(words)
         found = []
@@ -119,7 +123,8 @@ class Terms:
             place = range(first, first + number)
             start = words[first].start
             end = words[first + number - 1].end
-            if taken.isdisjoint(place) and not is_part_of_protected((start, end), protected):
+            is_free = taken.isdisjoint(place) and start >= text_start
+            if is_free and not is_part_of_protected((start, end), protected):
                 taken.update(place)
                 text = line[start:end]
                 matches.append(Match(term, start, end, _forms(term, text), text.isupper()))
