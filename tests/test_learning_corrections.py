@@ -12,6 +12,7 @@ from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from helpers.toy import SEVERAL_PAIRS, several_toy
 
 from mtcli.config.build import build
+from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.prepare import prepare, reopen
 from mtcli.corpus.corrections import CORRECTED, REPLACED, read_corrections
 from mtcli.corpus.held_out import read_split
@@ -165,6 +166,23 @@ class Stub:
 def three(tmp_path: Path, some: list[Pair]) -> Path:
     """A file of three corrections."""
     return corrections_file(tmp_path / "corrections.tsv", some)
+
+
+def test_corrections_are_learned_exactly_unless_the_settings_say_otherwise(
+    toy_run: Path, three: Path, tmp_path: Path
+) -> None:
+    learn(three, tmp_path / "exact", toy_run, "train.max_steps=1")
+    config = load_config(tmp_path / "exact" / "config.toml")
+    assert (config.model.dropout, config.train.label_smoothing) == (0.0, 0.0)
+    learn(three, tmp_path / "exact", None, "train.max_steps=2")
+    resumed = load_config(tmp_path / "exact" / "config.toml")
+    assert (resumed.model.dropout, resumed.train.label_smoothing, resumed.train.max_steps) == (0.0, 0.0, 2)
+    sets = ("model.dropout=0.2", "train.label_smoothing=0.05")
+    learn(three, tmp_path / "given", toy_run, "train.max_steps=1", *sets)
+    given = load_config(tmp_path / "given" / "config.toml")
+    assert (given.model.dropout, given.train.label_smoothing) == (0.2, 0.05)
+    given = request(three, tmp_path / "given", None, *STEPS, "train.max_steps=2").config
+    assert given.train.label_smoothing == 0.05
 
 
 def test_training_ends_early_when_every_correction_is_given(

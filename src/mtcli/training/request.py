@@ -202,6 +202,7 @@ def _values_of_fine_tuning(existing_config: Config) -> Values:
     values |= {"tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
     if config.data.corrections is not None:
         values |= {f"data.{name}": getattr(config.data, name) for name in (*OWN_PAIRS, *OWN_SETTINGS)}
+        values["train.label_smoothing"] = config.train.label_smoothing
     return values
 
 
@@ -212,11 +213,15 @@ OWN_SETTINGS = ("max_length", "placeholders", "terms", "variants")
 """Settings of `data` that such a model keeps, because its pairs were prepared with them."""
 
 
-def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
-    """Return the values that a run which learns corrections takes from the run of its model, by dotted name.
+EXACT = {"train.label_smoothing": 0.0}
+"""With label smoothing, a model would also learn other tokens than those of the correction that it must give."""
 
-    These are its training pairs, which are mixed with the corrections, and its validation and test pairs, which show
-    what the model forgets.
+
+def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
+    """Return the values of a run which learns corrections, by dotted name: `EXACT`, and those of the run of its model.
+
+    The latter are its training pairs, which are mixed with the corrections, and its validation and test pairs, which
+    show what the model forgets.
 
     Args:
         initial: The model.
@@ -234,7 +239,7 @@ def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
     folder = run_of(Path(os.path.realpath(initial.path)))
     if not is_run(folder):
         if "train" in given.get("data", {}):
-            return {}
+            return dict(EXACT)
         raise UsageError(
             f"--corrections: {initial.path} has no training pairs to mix them with, as imported and averaged models; "
             "name pairs like those it was trained on with --train, or texts and their translations by this model, "
@@ -243,7 +248,7 @@ def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
     name = str(folder)  # absolute, so that the run can be resumed from any folder
     config = load_config(folder / "config.toml")
     values: Values = {"data.train": [name], "data.valid": f"{name}#valid", "data.test": f"{name}#test"}
-    return values | {f"data.{setting}": getattr(config.data, setting) for setting in OWN_SETTINGS}
+    return EXACT | values | {f"data.{setting}": getattr(config.data, setting) for setting in OWN_SETTINGS}
 
 
 def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> Values:

@@ -50,10 +50,12 @@ CORRECTING = _Start(lr_share=1 / 3, steps_per_epoch=15, min_steps=100, patience=
 
 With `tiny` and a tenth of the preset's learning rate, a quarter of the corrections was given after five epochs; with a
 third of it, more than half. Larger batches learned more for the same loss of score (docs/results.md, "Corrections").
+There is no dropout: the corrections are to be learned by heart.
 """
 
-CORRECTING_EPOCHS = 15
-"""Epochs of learning corrections without a budget. Most were given after 14 (see there)."""
+CORRECTING_EPOCHS = 30
+"""Epochs of learning corrections without a budget. After half of them, fewer corrections were given, and the score of
+the validation pairs had not recovered (see there)."""
 
 EPOCHS = 10
 """Epochs of fine-tuning without a budget; early stopping may end it sooner. A guess."""
@@ -85,9 +87,10 @@ def choose_for_fine_tuning(
     config = fill(config, unset, {"train.micro_batches": choose_micro_batches(config, workload)})
     if MAX_STEPS in unset:
         config = fill(config, unset, {MAX_STEPS: _choose_max_steps(config, workload, start)})
+    dropout = choose_dropout(config, workload) if workload.has_parent else MIN_DROPOUT
     lr = PAPER_FACTOR if config.train.schedule == "paper" else PRESETS[config.preset]["train"]["lr"]
     choices = {
-        "model.dropout": choose_dropout(config, workload) if workload.has_parent else MIN_DROPOUT,
+        "model.dropout": 0.0 if start is CORRECTING else dropout,
         "train.lr": float(f"{start.lr_share * lr:.2g}"),
         "train.warmup_steps": _choose_warmup_steps(config, workload),
         "train.patience": start.patience,
