@@ -182,8 +182,9 @@ class CTranslate2Backend(Backend):
         if not indices:
             return {}
         max_steps = max(max_lengths[index] for index in indices) + 1
+        min_length = min(options.min_length, max_steps)
         searches = self._submit(
-            [sources[index] for index in indices], max_steps, options, min_decoding_length=options.min_length
+            [sources[index] for index in indices], max_steps, options, min_decoding_length=min_length
         )
         return {index: _hypotheses(search) for index, search in zip(indices, searches, strict=True)}
 
