@@ -148,6 +148,21 @@ def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_p
             assert (candidate.score, candidate.log_prob) == pytest.approx((same.score, same.log_prob), abs=1e-3)
 
 
+def test_ctranslate2_takes_a_minimum_length_beyond_the_maximum(tmp_path: Path) -> None:
+    trained = toy(bias=True)
+    model = deepcopy(trained.model)
+    with torch.no_grad():
+        model.output.bias[EOS] += 20  # every hypothesis ends before its minimum length
+    export(
+        save_run(tmp_path / "run", TorchTranslator(model, trained.tokenizer, trained.longest_src)),
+        "ctranslate2",
+        tmp_path / "out",
+    )
+    options = Options(beam_size=4, min_length=8, max_length=3)
+    (found,) = ExportedTranslator(tmp_path / "out", "cpu").translate(["one red dog."], options, warn=False)
+    assert len(found.candidates[0].ids) == 3
+
+
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize(("min_length", "max_length"), [(0, None), (8, None), (8, 3)])
 def test_ctranslate2_finds_translations_of_a_minimum_length(
