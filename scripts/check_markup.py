@@ -132,7 +132,7 @@ def faults_of(source: Inline, translation: Inline) -> list[str]:
 def translate_inline(sentences: Sequence[Inline], translator: Translator, options: Options) -> list[Inline]:
     """Return the best translation of each sentence."""
     with Progress("translating", total=len(sentences), unit="sentences") as bar:
-        (found,) = translate_candidates([sentences], translator, options, bar)
+        ((_, found),) = translate_candidates([(None, sentences)], translator, options, bar)
     return [candidates[0].content for candidates in found]
 
 

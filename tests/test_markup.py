@@ -457,14 +457,14 @@ def test_sentences_without_words_do_not_delay_later_ones() -> None:
     texts = ["1", "one", "2", "two", "three", "3"]
     read: list[str] = []
 
-    def chunks() -> Iterator[list[Inline]]:
+    def chunks() -> Iterator[tuple[str, list[Inline]]]:
         for text in texts:
             read.append(text)
-            yield [(text,)]
+            yield text, [(text,)]
 
     with Progress("translating", quiet=True) as bar:
         found = translate_candidates(chunks(), LineByLine(str.upper), Options(), bar)
         for number, text in enumerate(texts):
-            ((candidate,),) = next(found)
-            assert candidate.content == (text.upper(),)
+            key, ((candidate,),) = next(found)
+            assert (key, candidate.content) == (text, (text.upper(),))
             assert len(read) <= number + 2

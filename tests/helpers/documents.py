@@ -78,5 +78,5 @@ def translate_inline(
 ) -> list[Inline]:
     """Return the best translation of each sentence with markup."""
     with Progress("translating", quiet=True) as bar:
-        (found,) = translate_candidates([sentences], translator, options, bar, warn=warn)
+        ((_, found),) = translate_candidates([(None, sentences)], translator, options, bar, warn=warn)
     return [candidates[0].content for candidates in found]

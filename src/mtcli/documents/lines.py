@@ -4,7 +4,6 @@ A line stays one line. Its translations have scores and word alignments, as thos
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -104,38 +103,31 @@ class BySentence(Translator):
         with Progress("translating", unit="sentences", quiet=quiet) as sentences:
             for window in windows:
                 together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
-                yield from self._translate_sentences(together, options, sentences, warn=warn, growing=growing)
+                for (first, read), segments in translate_whole(
+                    self._as_segments(together, options),
+                    self._translator,
+                    replace(options, align_characters=True),
+                    sentences,
+                    src=self._src,
+                    tgt=self._tgt,
+                    warn=warn,
+                    growing=growing,
+                    memory=self._memory,
+                ):
+                    translations = [_translation(*pair, options) for pair in zip(read, segments, strict=True)]
+                    if warn:
+                        self._warn(read, first, options, segments)
+                        warn_about_repetitions(translations, first, options)
+                        warn_about_numbers(translations, first)
+                    yield from translations
 
-    def _translate_sentences(
-        self, windows: Iterable[tuple[int, list[str]]], options: Options, bar: Progress, *, warn: bool, growing: bool
-    ) -> Iterator[Translation]:
-        """Translate the lines of windows, see `read_windows`."""
-        begun: deque[tuple[int, list[str]]] = deque()
-
-        def chunks() -> Iterator[list[Inline]]:
-            for first, lines in windows:
-                check_tags(lines, first, self.target_tokenizer, options.to)
-                begun.append((first, lines))
-                yield [(line,) for line in lines]
-
-        for found in translate_whole(
-            chunks(),
-            self._translator,
-            replace(options, align_characters=True),
-            bar,
-            src=self._src,
-            tgt=self._tgt,
-            warn=warn,
-            growing=growing,
-            memory=self._memory,
-        ):
-            first, lines = begun.popleft()
-            translations = [_translation(line, segment, options) for line, segment in zip(lines, found, strict=True)]
-            if warn:
-                self._warn(lines, first, options, found)
-                warn_about_repetitions(translations, first, options)
-                warn_about_numbers(translations, first)
-            yield from translations
+    def _as_segments(
+        self, windows: Iterable[tuple[int, list[str]]], options: Options
+    ) -> Iterator[tuple[tuple[int, list[str]], list[Inline]]]:
+        """Yield each window (see `read_windows`), and its lines as segments without markup."""
+        for first, lines in windows:
+            check_tags(lines, first, self.target_tokenizer, options.to)
+            yield (first, lines), [(line,) for line in lines]
 
     def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
         """Warn about lines unlike those of training."""

@@ -3,11 +3,10 @@
 import logging
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
     from mtcli.translate.memory import Memory, MemoryMatch
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+"""What a caller gives with a chunk, and gets with its translations."""
 
 MAX_BYTES = 64 * 2**20
 """Size limit of a document in bytes. A document is in memory as a whole."""
@@ -232,7 +234,7 @@ def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[
 
 
 def translate_whole(
-    chunks: Iterable[Iterable[Inline]],
+    chunks: Iterable[tuple[K, Iterable[Inline]]],
     translator: Translator,
     options: Options,
     bar: Progress,
@@ -242,7 +244,7 @@ def translate_whole(
     warn: bool = True,
     growing: bool = False,
     memory: "Memory | None" = None,
-) -> Iterator[list[TranslatedSegment]]:
+) -> Iterator[tuple[K, list[TranslatedSegment]]]:
     """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
     This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
@@ -250,8 +252,8 @@ def translate_whole(
     does not change keeps them. A sentence without a letter, such as a number, stays as it is.
 
     Args:
-        chunks: Paragraphs. Those of the next chunk may be read before this one is translated, see
-            `markup.sentences.translate_candidates`.
+        chunks: A key of any type, and paragraphs. Those of the next chunk may be read before this one is translated,
+            see `markup.sentences.translate_candidates`.
         translator: The model. All sentences are translated in one stream, so that batches are full.
         options: Options of the search.
         bar: Counts the sentences.
@@ -262,7 +264,7 @@ def translate_whole(
         memory: Translates the paragraphs and sentences that it has, in place of the model.
 
     Yields:
-        The paragraphs of each chunk, translated.
+        The key of each chunk, and its paragraphs, translated.
 
     Raises:
         UsageError: sentencex is not installed; see also `Translator.translate`.
@@ -270,35 +272,16 @@ def translate_whole(
     """
     recaser = Recaser(translator.tokenizer, src, options.to or tgt)
     decimals = same_signs(src, options.to or tgt)
-    divided = (_divide(chunk, translator, src, recaser, decimals=decimals, memory=memory) for chunk in chunks)
-    yield from _translate_divided(
-        divided, translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
-    )
 
+    def divided() -> Iterator[tuple[tuple[K, _Divided], list[Inline]]]:
+        for key, chunk in chunks:
+            parts = _divide(chunk, translator, src, recaser, decimals=decimals, memory=memory)
+            yield (key, parts), parts.contents
 
-def _translate_divided(
-    chunks: Iterable[_Divided],
-    translator: Translator,
-    options: Options,
-    bar: Progress,
-    *,
-    recaser: Recaser,
-    decimals: bool,
-    warn: bool,
-    growing: bool = False,
-) -> Iterator[list[TranslatedSegment]]:
-    """Translate segments that are divided, see `translate_whole`."""
-    begun: deque[_Divided] = deque()
-
-    def contents() -> Iterator[list[Inline]]:
-        for chunk in chunks:
-            begun.append(chunk)
-            yield chunk.contents
-
-    for found in translate_candidates(
-        contents(), translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
+    for (key, parts), found in translate_candidates(
+        divided(), translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
     ):
-        yield list(begun.popleft().results(found))
+        yield key, list(parts.results(found))
 
 
 def _token_counter(
@@ -378,9 +361,10 @@ def translate_segments(
     decimals = same_signs(src, options.to or tgt)
     divided = _divide(segments, translator, src, recaser, decimals=decimals, memory=memory)
     with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
-        (found,) = _translate_divided(
-            [divided], translator, options, bar, recaser=recaser, decimals=decimals, warn=warn
+        ((_, sentences),) = translate_candidates(
+            [(None, divided.contents)], translator, options, bar, recaser=recaser, decimals=decimals, warn=warn
         )
+    found = list(divided.results(sentences))
     if warn:
         _warn_about_divided(found, translator.longest_src)
         _warn_about_long_sentences(found, translator)

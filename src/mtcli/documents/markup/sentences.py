@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Generic, TypeVar
 from unicodedata import normalize
 
 from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_with_references, unprotected
@@ -26,6 +27,9 @@ from mtcli.translate.translation import Candidate, Options
 from mtcli.translate.translator import Translator
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+"""What a caller gives with a chunk, and gets with its translations."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
@@ -186,9 +190,10 @@ class _Sentence:
 
 
 @dataclass
-class _Chunk:
+class _Chunk(Generic[K]):
     """Sentences on their way to their translations."""
 
+    key: K
     sentences: list[_Sentence]
     with_tags: list[_Sentence]
     num_awaited: int
@@ -196,7 +201,7 @@ class _Chunk:
 
 
 def translate_candidates(
-    chunks: Iterable[Iterable[Inline]],
+    chunks: Iterable[tuple[K, Iterable[Inline]]],
     translator: Translator,
     options: Options,
     bar: Progress,
@@ -205,8 +210,8 @@ def translate_candidates(
     decimals: bool = False,
     warn: bool = True,
     growing: bool = False,
-) -> Iterator[list[list[InlineTranslation]]]:
-    """Yield the different translations of the sentences of each chunk, best first.
+) -> Iterator[tuple[K, list[list[InlineTranslation]]]]:
+    """Yield the key of each chunk, and the different translations of its sentences, best first.
 
     A translation has every tag, placeholder and other protected text of its sentence exactly once for each time that
     the sentence has it (see `placeholders.find_protected`), and its tags are nested in the same way. White space, tags
@@ -217,8 +222,8 @@ def translate_candidates(
     chunk while it translates, so its batches stay full and no core waits.
 
     Args:
-        chunks: Sentences; a tag may have its partner in another sentence, and one of a language comes first. A few
-            chunks are in memory at a time.
+        chunks: A key of any type, and sentences; a tag may have its partner in another sentence, and one of a language
+            comes first. A few chunks are in memory at a time.
         translator: The model. Without support for alignments, places are estimated from positions.
         options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
             translations. The first one does not depend on `n_best`.
@@ -228,23 +233,23 @@ def translate_candidates(
         warn: Warn about sentences that cannot be translated. The warnings quote them.
         growing: See `Translator.translate`.
     """
-    begun: deque[_Chunk] = deque()
+    begun: deque[_Chunk[K]] = deque()
 
     def without_tags() -> Iterator[_Sentence]:
-        for sources in chunks:
-            chunk, plain = _begin_chunk(sources, translator, decimals=decimals)
+        for key, sources in chunks:
+            chunk, plain = _begin_chunk(key, sources, translator, decimals=decimals)
             begun.append(chunk)
             bar.update(len(chunk.sentences) - len(chunk.with_tags) - len(plain))
             yield from plain
 
-    def end_chunk() -> list[list[InlineTranslation]]:
+    def end_chunk() -> tuple[K, list[list[InlineTranslation]]]:
         chunk = begun.popleft()
         _translate_with_tags(chunk.with_tags, translator, options, bar, recaser)
         unanswered = [each for each in chunk.sentences if not each.results]
         _translate_without_placeholders(unanswered, translator, options, recaser)
         if warn:
             _warn_about_sentences(chunk.sentences)
-        return [sentence.results for sentence in chunk.sentences]
+        return chunk.key, [sentence.results for sentence in chunk.sentences]
 
     for sentence, answers in _translated(without_tags(), translator, options, bar, recaser, growing=growing):
         while not begun[0].num_awaited:  # it has no sentence for the model
@@ -258,8 +263,8 @@ def translate_candidates(
 
 
 def _begin_chunk(
-    sources: Iterable[Inline], translator: Translator, *, decimals: bool
-) -> tuple[_Chunk, list[_Sentence]]:
+    key: K, sources: Iterable[Inline], translator: Translator, *, decimals: bool
+) -> tuple[_Chunk[K], list[_Sentence]]:
     """Prepare the sentences of a chunk. Return them, and those that have words and no tags."""
     use_tokens = translator.tokenizer.has_placeholders
     sentences = [_Sentence(source, use_tokens=use_tokens, decimals=decimals) for source in sources]
@@ -272,7 +277,7 @@ def _begin_chunk(
             with_tags.append(sentence)
         else:
             without_tags.append(sentence)
-    return _Chunk(sentences, with_tags, len(without_tags)), without_tags
+    return _Chunk(key, sentences, with_tags, len(without_tags)), without_tags
 
 
 def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
