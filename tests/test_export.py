@@ -94,6 +94,28 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
             assert_equal_scores(b, {c.text: c for c in a.candidates})
 
 
+@pytest.mark.parametrize("end_bias", [4, 6])
+def test_ctranslate2_finds_the_best_translation_by_any_length_penalty(end_bias: int, tmp_path: Path) -> None:
+    trained = toy(bias=True)
+    model = deepcopy(trained.model)
+    with torch.no_grad():  # a model that is unsure where to end: more hypotheses than the beam has end in the last step
+        model.output.bias[EOS] += end_bias
+        for parameter in model.decoder.parameters():
+            parameter.mul_(0.5)
+    ours = TorchTranslator(model, trained.tokenizer, trained.longest_src)
+    export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
+    engine = ExportedTranslator(tmp_path / "out", "cpu")
+    compared = 0
+    for exponent in (0.0, 0.6, 1.5, 3.0):
+        options = Options(length_penalty=exponent, n_best=4)
+        for a, b in zip(ours.translate(LINES, options), engine.translate(LINES, options), strict=True):
+            lengths = [len(candidate.ids) for candidate in a.candidates]
+            if max(lengths) < len(trained.tokenizer.encode_src([a.source])[0]) + options.max_extra:
+                assert b.candidates[0].score == pytest.approx(a.candidates[0].score, abs=1e-3), exponent
+                compared += 1
+    assert compared > 0
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("options", [Options(max_length=2), Options(max_extra=-2)])  # every sentence reaches the limit
 def test_ctranslate2_gives_hypotheses_that_end_at_the_maximum_length_their_scores(

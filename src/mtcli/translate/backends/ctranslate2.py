@@ -2,10 +2,11 @@
 
 CTranslate2's beam search finds the same hypotheses as `search.beam.beam_search`, and treats them differently:
 
-- It ranks them by log P / n^α, where n tokens include `</s>`, and returns this score. So the whole beam is requested,
-  log P is computed from the score, and hypotheses are ranked by the model's own length penalty. During the search it
-  only compares hypotheses of equal length, so α changes nothing there. But with α = 0 it stops at the first finished
-  hypothesis instead of the W-th, so it is never given 0.
+- It ranks them by log P / n^α, where n tokens include `</s>`, and returns the W best. Our search keeps the first W that
+  end, and of those that end in the last step the most likely. So CTranslate2 is given an α of nearly 0, which ranks by
+  log P, and the whole beam is ranked again by the model's own length penalty. What CTranslate2 drops is less likely
+  than a hypothesis of the last step, and no longer, so it is not the best by any α. During the search it only compares
+  hypotheses of equal length. With α = 0 it would stop at the first finished hypothesis instead of the W-th.
 - It has one maximum length for a batch, and cuts hypotheses there. It removes forbidden tokens before the softmax,
   which changes log P; our search removes them after it. So the search of a batch uses neither. A sentence with a
   hypothesis beyond its maximum length, or with a forbidden token, is searched again alone, and the log P of what this
@@ -57,6 +58,7 @@ CALL_TOKENS = 16_384
 shows no progress."""
 
 NEARLY_ZERO = 1e-6
+"""The α of CTranslate2's length penalty in a beam search, which it ranks by log P then."""
 
 ScoredTokens = tuple[list[str], float]
 """The tokens of a hypothesis, and its score."""
@@ -398,7 +400,7 @@ def _with_log_probs(found: Mapping[int, list[ScoredTokens]], options: Options) -
 
 def _exponent(options: Options) -> float:
     """Return the α of CTranslate2's length penalty, which must not be 0 in a beam search."""
-    return max(options.length_penalty, NEARLY_ZERO) if options.beam_size > 1 else 0.0
+    return NEARLY_ZERO if options.beam_size > 1 else 0.0
 
 
 def unsupported_options(options: Options) -> list[str]:
