@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from pathlib import Path
 from typing import get_args
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from mtcli.config.build import build
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import CHOSEN_IF_UNSET, MAX_STEPS, SHAPE, Config, unset_settings, value_of
+from mtcli.config.schema import CHOSEN_IF_UNSET, LENGTH_PENALTY, MAX_STEPS, SHAPE, Config, unset_settings, value_of
 from mtcli.config.toml_file import load, to_toml
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.errors import UsageError
@@ -86,6 +87,21 @@ def test_measured_corpora_get_the_measured_defaults() -> None:
     tatoeba = with_defaults(asked(**{"train.time": "30m"}), workload(117_000, 8.5))
     assert (tatoeba.preset, tatoeba.train.batch_tokens, tatoeba.model.dropout) == ("tiny", 4096, 0.1)
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
+
+
+def test_small_corpora_get_a_higher_length_penalty() -> None:
+    def alpha(pairs: int, *sets: str, **traits: bool) -> float:
+        known = dataclasses.replace(workload(pairs), **traits)
+        config = with_defaults(asked("train.max_steps=1000", *sets), known)
+        assert (LENGTH_PENALTY in config.chosen) == ("decode.length_penalty=0.9" not in sets)
+        return config.decode.length_penalty
+
+    assert [alpha(n) for n in (1, 3000, 9999, 10_000, 4_500_000)] == [1.5, 1.5, 1.5, 0.6, 0.6]
+    assert alpha(3000, "decode.length_penalty=0.9") == 0.9
+    assert alpha(3000, 'decode.length_normalization="power"') == 0.6  # n^1.5 would be another preference
+    assert alpha(3000, fine_tunes=True, has_parent=True) == 1.5
+    settled = with_defaults(asked("train.max_steps=9"), workload(3000))
+    assert "length penalty 1.5" in describe_choice(settled, workload(3000), resumed=False)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +298,8 @@ def test_five_steps_are_validated_once() -> None:
 def test_preset_follows_from_the_width_of_the_model() -> None:
     wide = asked("model.d_model=512", "model.num_heads=4")
     assert (wide.preset, wide.model.d_ff, wide.model.num_heads, wide.train.lr) == ("base", 2048, 4, 7e-4)
-    assert unset_settings(wide) == {"model.dropout", "train.batch_tokens", "train.micro_batches", MAX_STEPS, *LOOKS}
+    chosen = {"model.dropout", "train.batch_tokens", "train.micro_batches", MAX_STEPS, LENGTH_PENALTY, *LOOKS}
+    assert unset_settings(wide) == chosen
     initial = build(None, {"data.train": ["x"]}, initial={"model.d_model": 512, "model.num_heads": 4})
     assert initial.model == wide.model
     # Fine-tuning has a learning rate and a warm-up of its own.

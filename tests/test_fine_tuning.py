@@ -14,7 +14,7 @@ import torch
 from conftest import TOY_SETTINGS
 
 from mtcli.config.build import build
-from mtcli.config.schema import Config
+from mtcli.config.schema import LENGTH_PENALTY, Config, unset_settings
 from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import prepare
@@ -31,7 +31,7 @@ from mtcli.training.defaults.describe import describe_choice
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.dry_run import dry_run, estimate_speed
 from mtcli.training.evaluator import Evaluator
-from mtcli.training.request import InitialModel, resolve
+from mtcli.training.request import InitialModel, TrainingRequest, resolve
 from mtcli.training.run import train
 from mtcli.training.time import timed_parts
 from mtcli.training.time.budget import Budget
@@ -303,6 +303,22 @@ def test_a_resumed_fine_tuning_needs_neither_its_model_nor_its_shape(
     assert State.of(run / "checkpoints" / "step-00000002").finished
     with pytest.raises(UsageError, match=r"model\.d_ff: 32 → 64"):
         go(3, None, "model.d_ff=64")
+
+
+def test_fine_tuning_keeps_the_length_penalty_and_a_child_does_not(
+    toy_tsv: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    def asked(run: str, init: Path | None, *sets: str, src: str = "en") -> TrainingRequest:
+        options = {"data.train": [str(toy_tsv)], "data.src": src, "data.tgt": "xx", "train.max_steps": 1}
+        return resolve(None, options, ["train.engine=false", *sets], out=tmp_path / run, init=init)
+
+    for run, init, sets in (("one", toy_run, ["decode.length_penalty=0.9"]), ("two", tmp_path / "one", [])):
+        request = asked(run, init, *sets)
+        train(request.config, request.run, torch.device("cpu"), init=request.init)
+        _, info, _ = model_file.load_model(tmp_path / run)
+        assert info.decode.length_penalty == 0.9
+    assert asked("two", None).config.decode.length_penalty == 0.9  # a resumed run
+    assert LENGTH_PENALTY in unset_settings(asked("child", tmp_path / "one", src="de").config)
 
 
 def test_the_initial_model_is_read_once(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:

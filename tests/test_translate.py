@@ -414,7 +414,7 @@ def test_sampling_from_the_most_likely_token_is_greedy(translator: TorchTranslat
 
 def test_load_the_translator_of_a_run(toy_run: Path) -> None:
     loaded, options, languages = load(toy_run, "cpu")
-    assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 0.6, 5)
+    assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 1.5, 5)
     assert isinstance(loaded.backend, PyTorchBackend)
     assert not loaded.backend.model.training
     assert languages == ("en", "xx")

@@ -65,4 +65,5 @@ DEMO: Values = {
         "save_every": 500,
         "average": 1,
     },
+    "decode": {"length_penalty": 0.6},
 }

@@ -10,7 +10,16 @@ from typing import Any
 
 from mtcli.config.build import complete, given_values, merged
 from mtcli.config.presets import Values
-from mtcli.config.schema import MAX_STEPS, Config, CorpusConfig, DataConfig, DecodeConfig, ModelConfig, unset_settings
+from mtcli.config.schema import (
+    LENGTH_PENALTY,
+    MAX_STEPS,
+    Config,
+    CorpusConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    unset_settings,
+)
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.parent import Parent
@@ -123,6 +132,8 @@ def resolve(
     config = checked.model_copy(update={"data": data})
     if initial is not None:
         from_model |= _tokenizer_of_child(initial, config, given)
+        if not initial.parent.has_child(config):  # which may have learned from more pairs or from fewer
+            from_model[LENGTH_PENALTY] = initial.info.decode.length_penalty
         if corrects and initial.parent.has_child(config):
             raise UsageError("--corrections: for a model of the same languages and tokenizer; omit --src and --tgt")
         _note_corrections(data)
@@ -200,6 +211,8 @@ def _values_of_fine_tuning(existing_config: Config) -> Values:
     decode = config.decode if config.tokenizer.type == "sentencepiece" else None
     values = _values_from_model(config.data.src, config.data.tgt, config.model, decode)
     values |= {"tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
+    if LENGTH_PENALTY not in config.chosen:
+        values[LENGTH_PENALTY] = config.decode.length_penalty
     if config.data.corrections is not None:
         values |= {f"data.{name}": getattr(config.data, name) for name in (*OWN_PAIRS, *OWN_SETTINGS)}
         values["train.label_smoothing"] = config.train.label_smoothing

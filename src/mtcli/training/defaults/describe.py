@@ -8,6 +8,7 @@ from mtcli.config.presets import PRESETS, Preset
 from mtcli.config.schema import (
     CHOSEN_IF_UNSET,
     CHOSEN_IF_UNSET_IN_FINE_TUNING,
+    LENGTH_PENALTY,
     MAX_STEPS,
     NAMES,
     Config,
@@ -45,6 +46,7 @@ def describe_choice(config: Config, workload: Workload, *, resumed: bool) -> str
         MAX_STEPS: counted(train.max_steps or 0, "step"),
         "train.valid_every": f"validated {every(train.valid_every, 'step')}",
         "train.save_every": f"saved {every(train.save_every, 'step')}",
+        LENGTH_PENALTY: f"length penalty {config.decode.length_penalty:g}",
     }
     if train.time:
         texts["train.valid_every"] = "validated and saved as the time allows"
@@ -138,7 +140,7 @@ def _names_from_model(config: Config) -> set[str]:
     sections = ["model.", "tokenizer."]
     if config.tokenizer.type == "sentencepiece":
         sections.append("decode.")  # an imported model keeps its search
-    return {name for name in NAMES if name.startswith(tuple(sections))} - {"model.dropout"}
+    return {LENGTH_PENALTY, *(name for name in NAMES if name.startswith(tuple(sections)))} - {"model.dropout"}
 
 
 def _describe_default(name: str, default: Any, preset: Preset) -> str:

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS
-from mtcli.config.schema import MAX_STEPS, SHAPE, Config, value_of
-from mtcli.training.defaults.from_scratch import MIN_DROPOUT, PAPER_FACTOR, choose_dropout, choose_micro_batches
+from mtcli.config.schema import LENGTH_PENALTY, MAX_STEPS, SHAPE, Config, value_of
+from mtcli.training.defaults.from_scratch import (
+    MIN_DROPOUT,
+    PAPER_FACTOR,
+    choose_dropout,
+    choose_length_penalty,
+    choose_micro_batches,
+)
 from mtcli.training.defaults.intervals import choose_intervals
 from mtcli.training.defaults.speed import affordable_steps, num_steps, round_steps, tokens_per_step
 from mtcli.training.defaults.workload import Workload
@@ -94,6 +100,7 @@ def choose_for_fine_tuning(
         "train.lr": float(f"{start.lr_share * lr:.2g}"),
         "train.warmup_steps": _choose_warmup_steps(config, workload),
         "train.patience": start.patience,
+        LENGTH_PENALTY: choose_length_penalty(config, workload),
         **choose_intervals(config, workload),
     }
     return fill(config, unset, choices)

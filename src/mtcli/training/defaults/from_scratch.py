@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from mtcli.config.build import fill
 from mtcli.config.presets import PRESETS, Preset
-from mtcli.config.schema import MAX_STEPS, SHAPE, Config
+from mtcli.config.schema import LENGTH_PENALTY, MAX_STEPS, SHAPE, Config
 from mtcli.training.defaults.intervals import choose_intervals
 from mtcli.training.defaults.speed import (
     SECONDS_WITHOUT_BUDGET,
@@ -18,7 +18,7 @@ from mtcli.training.defaults.speed import (
     steps_per_second,
     tokens_per_step,
 )
-from mtcli.training.defaults.workload import Workload
+from mtcli.training.defaults.workload import PAPER_LENGTH_PENALTY, Workload
 from mtcli.training.time.budget import WARMUP_SHARE
 
 TOKENS_PER_WEIGHT = 2
@@ -101,6 +101,7 @@ def choose_from_scratch(config: Config, unset: Collection[str], workload: Worklo
         "model.dropout": choose_dropout(config, workload),
         "train.lr": PAPER_FACTOR if config.train.schedule == "paper" else peak["lr"],
         "train.warmup_steps": _choose_warmup_steps(config, workload, peak["warmup_steps"]),
+        LENGTH_PENALTY: choose_length_penalty(config, workload),
         **choose_intervals(config, workload),
     }
     return fill(config, unset, choices)
@@ -171,6 +172,12 @@ def choose_dropout(config: Config, workload: Workload) -> float:
     elif epochs < MANY_EPOCHS:
         dropout -= 0.1
     return max(round(dropout, 2), MIN_DROPOUT)
+
+
+def choose_length_penalty(config: Config, workload: Workload) -> float:
+    """Return the exponent of the corpus size, which was measured with the paper's form of the length penalty."""
+    has_paper_form = config.decode.length_normalization == "wu"
+    return workload.size.length_penalty if has_paper_form else PAPER_LENGTH_PENALTY
 
 
 def _choose_warmup_steps(config: Config, workload: Workload, preset_steps: int) -> int:
