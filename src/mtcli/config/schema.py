@@ -299,8 +299,7 @@ class DecodeConfig(_Section):
     beam_size: Annotated[int, Within(limits.BEAM_SIZE)] = 4
     """Number of hypotheses in beam search (§6.1); 1 is greedy search."""
     length_penalty: Annotated[float, Within(limits.LENGTH_PENALTY)] = 0.6
-    """Exponent α of the length penalty (§6.1). Higher values prefer longer translations. Training on fewer than 10,000
-    pairs sets 1.5; fine-tuning keeps the model's."""
+    """Exponent α of the length penalty (§6.1), which favors longer translations: 1.5 for fewer than 10,000 pairs."""
     length_normalization: LengthNormalization = "wu"
     """Length penalty of a translation of n tokens: ((5 + n) / 6)^α (`wu`, as in the paper) or n^α (`power`)."""
     early_stopping: bool = True
