@@ -1,6 +1,7 @@
 """One model for several pairs of languages: its data, training, validation and translation."""
 
 import json
+import shutil
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -598,6 +599,12 @@ def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: 
     assert set(tokenizer.tags) == {"gn", "nah"}
     old = load_model(parent)[2]
     assert tokenizer.src_vocabulary[: old.src_size] == old.src_vocabulary
+    named = tmp_path / "en-nah.tsv"
+    shutil.copy(files[1], named)
+    asked = resolve(None, {"data.train": [str(named)]}, SETTINGS, out=tmp_path / "tuned", init=tmp_path / "child")
+    assert asked.config.data.directions == (Direction("en", "nah"),)
+    assert asked.init is not None
+    assert not asked.init.parent.has_child(asked.config), "it fine-tunes one of its directions"
     assert info.directions == (Direction("en", "gn"), Direction("en", "nah"))
 
 

@@ -397,6 +397,46 @@ def test_a_child_that_is_begun_again_with_its_parent_is_resumed(
     assert events(run) == events(trained(parent, child_tsv, tmp_path / "straight", **languages))
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("es-gn.tsv", "es → gn"), ("es-gn.tsv en-fi.tsv", "es → gn, en → fi"), ("pairs.tsv", "en → de"),
+        ("de-en.tsv", "en → de"), ("en-nah.tsv en-hch.tsv", "en → nah, en → hch"), ("nah-de.tsv", "nah → de"),
+    ],
+)  # fmt: skip
+def test_a_child_has_the_languages_of_its_file_names_if_they_differ_from_the_parents(
+    names: str, expected: str, parent: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    """The languages of the parent are for pairs whose names say none, or those of the parent in the other order."""
+    files = [tmp_path / name for name in names.split()]
+    for file in files:
+        shutil.copy(toy_tsv, file)
+    asked = resolve(None, {"data.train": [str(file) for file in files]}, SETTINGS, out=tmp_path / "run", init=parent)
+    assert ", ".join(map(str, asked.config.data.directions)) == expected
+
+
+def test_a_given_language_of_a_child_is_completed_from_its_file_name(
+    parent: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "es-gn.tsv"
+    shutil.copy(toy_tsv, file)
+    options = {"data.train": [str(file)], "data.src": "es"}
+    asked = resolve(None, options, SETTINGS, out=tmp_path / "run", init=parent)
+    assert [str(direction) for direction in asked.config.data.directions] == ["es → gn"]
+
+
+def test_a_table_of_corpora_of_a_child_has_the_languages_of_its_names(
+    parent: Path, toy_tsv: Path, tmp_path: Path
+) -> None:
+    tables = ""
+    for name in ("es-gn", "es-fi"):
+        shutil.copy(toy_tsv, tmp_path / f"{name}.tsv")
+        tables += f'[[data.corpora]]\ntrain = "{tmp_path / name}.tsv"\n'
+    (tmp_path / "run.toml").write_text(tables)
+    asked = resolve(tmp_path / "run.toml", {}, SETTINGS, out=tmp_path / "run", init=parent)
+    assert [str(direction) for direction in asked.config.data.directions] == ["es → gn", "es → fi"]
+
+
 # ---- imported parents ----
 
 

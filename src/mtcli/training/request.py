@@ -37,7 +37,7 @@ from mtcli.storage.model_file import ModelInfo, checksum, load_model, parameters
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_folder import begun_config
 from mtcli.storage.run_name import RUNS, run_name
-from mtcli.text.languages import is_plausible, same
+from mtcli.text.languages import Direction, is_plausible, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ class InitialModel:
         return Parent(self.tokenizer, checksum(parameters(self.model), None), info.src, info.tgt, info.directions)
 
     def values(self) -> Values:
-        """Return its languages and its shape, by dotted name, as defaults of a run that starts from it."""
+        """Return its shape, by dotted name, as defaults of a run that starts from it."""
         info = self.info
         decode = info.decode if self.tokenizer.sentencepiece else None
-        values = _values_from_model(info.src, info.tgt, info.model, decode)
+        values = _values_from_model(info.model, decode)
         return {**values, "tokenizer.type": self.tokenizer.kind, "tokenizer.joint": self.tokenizer.joint}
 
 
@@ -126,9 +126,9 @@ def resolve(
             from_model = {name: value for name, value in from_model.items() if not name.startswith("tokenizer.")}
         if corrects:
             from_model |= _values_for_corrections(initial, given)
-        _check_direction_is_given(initial, given)
     checked = complete(given, initial=from_model, where=where)
-    data = _with_languages(checked.data)
+    unnamed = checked.data if initial is None else _with_languages_of(initial, checked.data)
+    data = _with_languages(unnamed)
     config = checked.model_copy(update={"data": data})
     if initial is not None:
         from_model |= _tokenizer_of_child(initial, config, given)
@@ -189,16 +189,57 @@ def _check_languages_are_used(given: Values, options: Mapping[str, Any]) -> None
             raise UsageError(f"--{side} {code}: each corpus of the table names its own language; omit the option")
 
 
-def _check_direction_is_given(initial: InitialModel, given: Values) -> None:
-    """Check that the user chooses the direction to fine-tune of a model that was trained on several.
+def _with_languages_of(initial: InitialModel, data: DataConfig) -> DataConfig:
+    """Return the settings of the data with the languages of a model, unless the names of the pairs say others.
+
+    Args:
+        initial: The model that the run starts from.
+        data: The settings that are given.
 
     Raises:
-        UsageError: There are several, and the user names no target language.
+        UsageError: The model was trained on several directions, and neither an option nor a name chooses one.
     """
-    data = given.get("data", {})
-    if initial.info.directions and not ("tgt" in data or data.get("corpora")):
-        directions = ", ".join(map(str, initial.info.directions))
+    info = initial.info
+    own = {"src": info.src, "tgt": info.tgt}
+    given_data = data.model_dump(exclude_unset=True)
+    if data.corrections is None:
+        # Beside a language that is certain, the name of a corpus can hold any code, as in `es-nah`.
+        for certain in ({}, {"src": info.src}, {"tgt": info.tgt}):
+            completed = DataConfig.model_validate(certain | given_data)
+            if _names_choose(completed, initial.parent):
+                return completed
+    if info.directions and not ("tgt" in given_data or data.corpora):
+        directions = ", ".join(map(str, info.directions))
         raise UsageError(f"--init {initial.path}: has several directions ({directions}); choose with --src and --tgt")
+    return DataConfig.model_validate(own | given_data)
+
+
+def _names_choose(data: DataConfig, parent: Parent) -> bool:
+    """Return True if the names of some pairs say their languages, and these are not simply those of the model.
+
+    Names such as `de-en` may also stand for en → de: if that is what the model translates, they choose nothing.
+
+    Args:
+        data: The settings that are given.
+        parent: The model that the run starts from.
+    """
+    has_several = bool(parent.directions or parent.tokenizer.tags)
+    src, tgt = (getattr(data, side) if side in data.model_fields_set else None for side in ("src", "tgt"))
+    corpora = [(corpus.train, corpus.src or src, corpus.tgt or tgt) for corpus in data.corpora]
+    for spec, own_src, own_tgt in corpora + [(spec, src, tgt) for spec in data.train]:
+        if own_src is not None and own_tgt is not None:
+            continue
+        try:
+            guess = guess_languages([parse_source(spec).path], own_src, own_tgt)
+        except (UsageError, DataError):
+            continue  # the pairs have the languages of the model, or reading them reports what is missing
+        named = Direction(guess.src, guess.tgt)
+        if parent.translates(named):
+            if has_several:
+                return True
+        elif not parent.translates(named.reversed()):
+            return True
+    return False
 
 
 def _values_of_fine_tuning(existing_config: Config) -> Values:
@@ -209,7 +250,7 @@ def _values_of_fine_tuning(existing_config: Config) -> Values:
     """
     config = existing_config
     decode = config.decode if config.tokenizer.type == "sentencepiece" else None
-    values = _values_from_model(config.data.src, config.data.tgt, config.model, decode)
+    values = _values_from_model(config.model, decode)
     values |= {"tokenizer.type": config.tokenizer.type, "tokenizer.joint": config.tokenizer.joint}
     if LENGTH_PENALTY not in config.chosen:
         values[LENGTH_PENALTY] = config.decode.length_penalty
@@ -264,18 +305,15 @@ def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
     return EXACT | values | {f"data.{setting}": getattr(config.data, setting) for setting in OWN_SETTINGS}
 
 
-def _values_from_model(src: str, tgt: str, model: ModelConfig, decode: DecodeConfig | None) -> Values:
+def _values_from_model(model: ModelConfig, decode: DecodeConfig | None) -> Values:
     """Return the values that a run takes from the model it starts from, by dotted name.
 
     Args:
-        src: Language code of the source.
-        tgt: Language code of the target.
         model: The shape.
         decode: The search of an imported model, which is kept; None: the model is not imported.
     """
-    values = {"data.src": src, "data.tgt": tgt}
     shape = model.model_dump(exclude={"dropout"}, exclude_none=True)
-    values |= {f"model.{name}": value for name, value in shape.items()}
+    values: Values = {f"model.{name}": value for name, value in shape.items()}
     if decode is not None:
         values |= {f"decode.{name}": value for name, value in decode.model_dump().items()}
     return values

@@ -32,10 +32,10 @@ class Parent:
 
     def has_child(self, config: Config) -> bool:
         """Return True if this training makes a child of the model, False if it fine-tunes the model."""
-        is_of_other_languages = not all(map(self._translates, config.data.directions))
+        is_of_other_languages = not all(map(self.translates, config.data.directions))
         return is_of_other_languages or config.tokenizer.transfer in ("extend", "new")
 
-    def _translates(self, direction: Direction) -> bool:
+    def translates(self, direction: Direction) -> bool:
         """Return True if the model translates in a direction."""
         if self.directions:
             return any(same(src, direction.src) and same(tgt, direction.tgt) for src, tgt in self.directions)
