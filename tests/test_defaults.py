@@ -73,6 +73,28 @@ def test_a_workload_counts_each_pair_by_the_weight_of_its_corpus(tmp_path: Path)
     assert found.pairs == len(widths)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_pair_that_is_trained_in_both_directions_counts_once(both: bool, tmp_path: Path) -> None:
+    tsv = write_tsv(tmp_path / "pairs.tsv", toy_pairs(100))
+    values = {"data.train": [str(tsv)], "data.src": "en", "data.tgt": "xx", "data.both_directions": both}
+    data = prepare(build(None, values, TOY_SETTINGS), tmp_path / "run")
+    found = Workload.of(data, CPU, ranks=1)
+    once = found.pairs // 2 if both else found.pairs
+    assert (found.texts, found.real_pairs_per_direction) == (once, once)
+
+
+def test_synthetic_pairs_do_not_change_the_length_penalty(tmp_path: Path) -> None:
+    """Otherwise the models that `improve` compares would differ in it."""
+    tsv = write_tsv(tmp_path / "pairs.tsv", toy_pairs(100))
+    synthetic = tmp_path / "synthetic.tsv"
+    lines = ["src\ttgt\tlog_prob\tscore", *(f"{src}\t{tgt}\t-1\t-0.1" for src, tgt in toy_pairs(300, seed=3))]
+    synthetic.write_text("\n".join(lines) + "\n")
+    values = {"data.train": [str(tsv), str(synthetic)], "data.src": "en", "data.tgt": "xx"}
+    found = Workload.of(prepare(build(None, values, TOY_SETTINGS), tmp_path / "run"), CPU, ranks=1)
+    assert found.real_pairs_per_direction is not None
+    assert found.real_pairs_per_direction < 100 < found.pairs
+
+
 # ---- what is chosen ----
 
 
@@ -89,8 +111,15 @@ def test_measured_corpora_get_the_measured_defaults() -> None:
     assert (tatoeba.train.lr, tatoeba.train.warmup_steps) == (3e-3, 500)
 
 
+def test_dropout_has_no_cliff_between_the_sizes_of_corpora() -> None:
+    """A long run of tiny on 50,000 pairs overfits about as one on 49,999."""
+    sizes = (49_000, 51_000)
+    found = [with_defaults(asked("train.max_steps=50000", "preset=tiny"), workload(n)).model.dropout for n in sizes]
+    assert found == [0.3, 0.2]
+
+
 def test_small_corpora_get_a_higher_length_penalty() -> None:
-    def alpha(pairs: int, *sets: str, **traits: bool) -> float:
+    def alpha(pairs: int, *sets: str, **traits: int) -> float:
         known = dataclasses.replace(workload(pairs), **traits)
         config = with_defaults(asked("train.max_steps=1000", *sets), known)
         assert (LENGTH_PENALTY in config.chosen) == ("decode.length_penalty=0.9" not in sets)

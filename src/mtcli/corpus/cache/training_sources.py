@@ -40,6 +40,8 @@ class TrainingSource:
     """Pairs whose source begins with `BACK_TRANSLATION_TAG`."""
     synthetic: bool
     """`mtcli augment` wrote the file."""
+    is_reversed: bool = False
+    """The corpus is trained in both directions, and this is the second one."""
 
 
 def is_synthetic(spec: str, src: str, tgt: str) -> bool:
@@ -95,15 +97,15 @@ def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int], behind:
 def training_sources(info: dict[str, Any]) -> list[TrainingSource]:
     """Return the corpora that the `info.json` of a run describes."""
     data = _data_of(info)
-    corpora = [(parse_source(corpus.train).path, corpus.direction) for corpus in data.directed]
+    corpora = [(parse_source(corpus.train).path, corpus.direction, corpus.is_reversed) for corpus in data.directed]
     if not corpora:
-        corpora = [(DEMO, Direction(data.src, data.tgt))]
+        corpora = [(DEMO, Direction(data.src, data.tgt), False)]
     weights = [(int(pairs), float(weight)) for pairs, weight in info["weights"]]
     sampled = sampling_weights(info)
     drawn = sum(pairs * weight for pairs, weight in sampled)
     return [
-        TrainingSource(name, direction, pairs, weight, pairs * own / drawn, one["tagged"], one["synthetic"])
-        for (name, direction), (pairs, weight), (_, own), one in zip(
+        TrainingSource(name, direction, pairs, weight, pairs * own / drawn, one["tagged"], one["synthetic"], reversed_)
+        for (name, direction, reversed_), (pairs, weight), (_, own), one in zip(
             corpora, weights, sampled, info["sources"], strict=False
         )
     ]

@@ -1,6 +1,7 @@
 """What the defaults depend on, besides the settings that are given, and the defaults by size of the corpus."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 from mtcli.config.presets import Preset
 from mtcli.corpus.batching import weight_of_rows, weights_within
 from mtcli.corpus.cache.prepare import Prepared
+from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
 
 PAPER_LENGTH_PENALTY = 0.6
@@ -90,6 +92,10 @@ class Workload:
     """Size of the target vocabulary, which matters for the speed of fine-tuning, and of any training on CUDA."""
     gpu: Gpu = UNKNOWN_GPU
     """The limits of the GPU on CUDA."""
+    texts: int | None = None
+    """Training pairs, of which those that are trained in both directions count once; None: all count."""
+    real_pairs_per_direction: int | None = None
+    """Mean of the training pairs of a direction that are not synthetic, unless all are; None: `pairs`."""
 
     @classmethod
     def of(cls, data: Prepared, device: torch.device, ranks: int) -> "Workload":
@@ -118,14 +124,30 @@ class Workload:
             corrections=len(data.corrections),
             tgt_vocab=data.tokenizer.tgt_size,
             gpu=gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU,
+            texts=sum(source.pairs for source in data.sources if not source.is_reversed),
+            real_pairs_per_direction=_real_pairs(data.sources) // len(data.directions),
         )
 
     @property
     def size(self) -> CorpusSize:
         """The defaults for a corpus of this size."""
-        return corpus_size(self.pairs)
+        return corpus_size(self.pairs if self.texts is None else self.texts)
+
+    @property
+    def length_penalty(self) -> float:
+        """The exponent of the length penalty for what the model learns of a language.
+
+        Synthetic pairs do not count, so that the models that `mtcli improve` compares have the same.
+        """
+        pairs = self.pairs if self.real_pairs_per_direction is None else self.real_pairs_per_direction
+        return corpus_size(pairs).length_penalty
 
     @property
     def batch_tokens(self) -> int:
         """The usual tokens per batch for a corpus of this size on this device."""
         return self.size.batch if self.device == "cpu" else self.size.gpu_batch
+
+
+def _real_pairs(sources: Sequence[TrainingSource]) -> int:
+    """Return the number of pairs that are not synthetic, or of all if there are no others."""
+    return sum(source.pairs for source in sources if not source.synthetic) or sum(source.pairs for source in sources)
