@@ -9,8 +9,10 @@ import pytest
 from mtcli.config.build import build
 from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import selection_metric_of_run
+from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.storage.events import best_of, read_events
 from mtcli.storage.state import State
+from mtcli.text.languages import Direction
 from mtcli.training import validation
 from mtcli.training.log import (
     log_next,
@@ -28,6 +30,10 @@ Train = Callable[..., Path]
 def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "mtcli")
     return caplog
+
+
+def corpus(tgt: str, pairs: int) -> TrainingSource:
+    return TrainingSource("x.tsv", Direction("en", tgt), pairs, 1.0, 1.0, 0, synthetic=False)
 
 
 def test_a_sample_is_cut_to_one_line(logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +127,7 @@ def test_what_helps_with_few_training_pairs(
 ) -> None:
     given = {"data.train": [source], "data.src": "en", "data.tgt": "es"} if source else {}
     with caplog.at_level("INFO"):
-        warn_of_few_pairs(build(None, given, []), pairs)
+        warn_of_few_pairs(build(None, given, []), [corpus("es", pairs)])
     assert [record.levelname for record in caplog.records] == ([level] if level else [])
     for message in caplog.messages:
         assert message.startswith(beginning)
@@ -144,14 +150,31 @@ def test_few_validation_pairs_select_by_loss(logged: pytest.LogCaptureFixture) -
     assert selection_metric_of_run([("de", 1)]) == selection_metric_of_run([("zh", 29)]) == "loss"
     assert [selection_metric_of_run([("de", valid)]) for valid in (0, 30)] == ["combined", "combined"]
     assert selection_metric_of_run([("zh", 30)]) == "chrf"
-    log_selection(1, State(metric="loss"))
+    one, other = Direction("en", "de"), Direction("en", "fr")
+    log_selection({one: 1}, State(metric="loss"))
     (line,) = logged.messages
     assert line == (
         "1 validation pair is too few to choose the best model by BLEU or chrF: the validation loss chooses it; "
         "name 30 or more pairs with --valid"
     )
-    log_selection(30, State())
+    log_selection({one: 30}, State())
     assert logged.messages == [line]
+    log_selection({one: 500, other: 29}, State(metric="loss"))
+    assert logged.messages[1].startswith("29 validation pairs of en → fr are too few to choose the best model")
+    log_selection({one: 500, other: 0}, State())
+    assert len(logged.messages) == 2
+    log_selection({one: 0, other: 0}, State())
+    assert logged.messages[2] == "no validation pairs: the last checkpoint becomes the model"
+
+
+def test_few_pairs_are_those_of_the_smallest_direction(logged: pytest.LogCaptureFixture) -> None:
+    config = build(None, {"data.train": ["x.tsv"]})
+    warn_of_few_pairs(config, [corpus("gn", 60_000), corpus("cni", 2000), corpus("cni", 2000)])
+    warn_of_few_pairs(config, [corpus("gn", 29_999)])
+    warn_of_few_pairs(config, [corpus("gn", 60_000), corpus("cni", 30_000)])
+    few, single = logged.messages
+    assert few.startswith("en → cni: 4,000 training pairs: far too few for a usable translator")
+    assert single.startswith("29,999 training pairs: few for everyday sentences")
 
 
 def test_three_figures_together_select_a_model() -> None:

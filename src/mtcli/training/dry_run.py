@@ -103,7 +103,7 @@ def dry_run(
         workload = Workload.of(data, device, ranks=1)
         config = with_defaults(config, workload, existing_config)
         if existing_config is None and data.init is None:
-            warn_of_few_pairs(config, len(data.train))
+            warn_of_few_pairs(config, data.sources)
         state = State() if overwrite else resumable_state(run)
         budget = Budget.of(
             config, len(data.valid), len(data.test), fine_tunes=data.fine_tunes, on_gpu=device.type == "cuda"

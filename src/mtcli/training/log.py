@@ -2,16 +2,20 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from mtcli.config.schema import Config, TrainConfig
 from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES
+from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.corpus.quality.report import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
 from mtcli.storage.state import State, mean_in_words
+from mtcli.text.languages import Direction
 from mtcli.training.corrections import describe_gain
 from mtcli.training.defaults.from_scratch import MIN_MICRO_BATCH_TOKENS
 from mtcli.training.time.budget import Budget
@@ -40,16 +44,23 @@ def log_validation(state: State, result: Validation) -> None:
     log_samples(result.samples)
 
 
-def warn_of_few_pairs(config: Config, pairs: int) -> None:
+def warn_of_few_pairs(config: Config, sources: Sequence[TrainingSource]) -> None:
     """Say what helps with few training pairs, as a warning if they are far too few. The built-in demo gets none.
+
+    Of several directions, the smallest counts, also if its pairs are synthetic.
 
     Args:
         config: The configuration of a run that starts without another model.
-        pairs: Number of training pairs.
+        sources: The training corpora.
     """
-    remark = remark_on_size(pairs)
+    pairs: Counter[Direction] = Counter()
+    for source in sources:
+        pairs[source.direction] += source.pairs
+    direction, fewest = min(pairs.items(), key=itemgetter(1))
+    remark = remark_on_size(fewest)
     if not config.data.is_demo and remark:
-        log.log(logging.WARNING if pairs < FAR_TOO_FEW_PAIRS else logging.INFO, "%s", remark)
+        prefix = f"{direction}: " if len(pairs) > 1 else ""
+        log.log(logging.WARNING if fewest < FAR_TOO_FEW_PAIRS else logging.INFO, "%s%s", prefix, remark)
 
 
 def warn_of_long_warmup(train: TrainConfig) -> None:
@@ -123,18 +134,23 @@ def log_unused_cores(train: TrainConfig, num_cores: int) -> None:
     log.info("a step uses %d of %s; %s", used, counted(num_cores, "core"), remedy)
 
 
-def log_selection(valid: int, state: State) -> None:
-    """Log how the model is selected, if there are no validation pairs or too few.
+def log_selection(valid: Mapping[Direction, int], state: State) -> None:
+    """Log how the model is selected, if there are no validation pairs or too few in a direction.
 
     Args:
-        valid: Number of validation pairs.
+        valid: Number of validation pairs of each direction.
         state: The state of the run.
     """
-    if not valid:
+    some = {direction: number for direction, number in valid.items() if number}
+    if not some:
         log.info("no validation pairs: the last checkpoint becomes the model")
-    elif valid < FEW_VALIDATION_PAIRS:
-        pairs = counted(valid, "validation pair")
-        verb = "is" if valid == 1 else "are"
+        return
+    direction, fewest = min(some.items(), key=itemgetter(1))
+    if fewest < FEW_VALIDATION_PAIRS:
+        pairs = counted(fewest, "validation pair")
+        if len(valid) > 1:
+            pairs += f" of {direction}"
+        verb = "is" if fewest == 1 else "are"
         if state.metric == "corrections":
             problem = "too few to measure what the model forgets"
             log.warning("%s %s %s; name %d or more pairs with --valid", pairs, verb, problem, FEW_VALIDATION_PAIRS)

@@ -74,7 +74,9 @@ class Session:
             bleu_tokenizer=config.train.bleu_tokenizer,
             directions=data.directions if len(data.directions) > 1 else (),
         )
-        valid = [(direction.tgt, len(data.valid_split.get(direction, ()))) for direction in data.directions]
+        self.num_valid = {direction: len(data.valid_split.get(direction, ())) for direction in data.directions}
+        """Number of validation pairs of each direction."""
+        valid = [(direction.tgt, number) for direction, number in self.num_valid.items()]
         metric = "corrections" if data.corrections else selection_metric_of_run(valid)
         self.state = State(ranks=group.size, metric=metric)
         self.budget = Budget.of(

@@ -155,12 +155,12 @@ class Trainer:
             session.record("data", **session.data.counts)
             session.record("lengths", **asdict(session.lengths))
             if not session.data.init:
-                warn_of_few_pairs(session.config, len(session.data.train))
+                warn_of_few_pairs(session.config, session.data.sources)
             warn_of_long_warmup(session.config.train)
             self.describe()
         if session.device.type == "cpu":
             log_unused_cores(session.config.train, usable_cores())
-        log_selection(len(session.data.valid), state)
+        log_selection(session.num_valid, state)
         with self.checkpoints.completed():
             if session.data.valid and session.data.fine_tunes and not state.step and state.start is None:
                 session.on_main_rank(self.evaluator.validate_start, self.checkpoints.save, self._write_report)

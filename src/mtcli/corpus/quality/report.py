@@ -146,8 +146,9 @@ def remark_on_size(pairs: int) -> str | None:
         return None
     number = counted(pairs, "training pair")
     ways = (
-        "start from a model of a large or related language that shares a side with yours (--init PARENT); use text "
-        "that you have in one language only (mtcli improve --mono-tgt FILE); docs/small-languages.md shows how"
+        "start from a model of a large or related language that shares a side with yours (--init PARENT); train the "
+        "pairs of related languages in the same model (several --train); use text that you have in one language only "
+        "(mtcli improve --mono-tgt FILE); docs/small-languages.md shows how"
     )
     if pairs < FAR_TOO_FEW_PAIRS:
         return (
