@@ -936,14 +936,21 @@ def test_a_model_of_several_languages_takes_part_in_a_translation_through_one() 
                 assert (status, answer.get("translatedText")) == (200, expected.text)
 
 
-def test_one_model_is_not_both_of_a_translation_through_a_third_language() -> None:
+def test_both_steps_through_a_third_language_may_be_directions_of_one_model() -> None:
     directions = [Direction("es", "xx"), Direction("xx", "es"), Direction("en", "xx")]
     translator = TorchTranslator(several_toy().model, several_toy().tokenizer, several_toy().longest_src)
     translator.backend.directions = tuple(directions)
     own = ServedModel.all_of(translator, OPTIONS, ("es", "xx"), lambda direction, targets: PageData(*direction))
-    assert not through_pivots(own)
+    (through,) = through_pivots(own)
+    assert (through.src, through.targets, through.shown.score) == ("en", ["es"], "through xx")
     found = through_pivots([*own, served(toy(), "xx", "fr")])
-    assert [(each.src, each.targets) for each in found] == [("es", ["fr"]), ("en", ["fr"])]
+    assert [(each.src, each.targets) for each in found] == [("es", ["fr"]), ("en", ["es"]), ("en", ["fr"])]
+    (between,) = translator.translate(["one red dog."], replace(OPTIONS, to="xx"))
+    (expected,) = translator.translate([between.text], replace(OPTIONS, to="es"))
+    with started(create_app([*own, through])) as site:
+        fields = {"q": "one red dog.", "source": "en", "target": "es"}
+        assert site.json("/translate", **fields)[1]["translatedText"] == expected.text
+        assert site.json("/translate", **fields)[0] == 200, "the lock of the model was given back"
 
 
 def test_no_model_is_replaced_by_two_others() -> None:

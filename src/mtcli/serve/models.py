@@ -47,7 +47,7 @@ class ServedModel:
     corrections: "dict[str, CorrectionsFile]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
     through: tuple["ServedModel", ...] = ()
-    """The two models of a translation through a third language; empty for a model of its own."""
+    """The two models, or directions of one, of a translation through a third language; empty for a model of its own."""
     in_use: Lock = field(default_factory=Lock)
     """Held while the model translates: a model of its own and those through it have a thread each."""
     batcher: Batcher = field(init=False)
@@ -107,10 +107,9 @@ class ServedModel:
 
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
-        locks = [model.in_use for model in self.through or (self,)]
-        self.batcher = (
-            self.partner.batcher if self.partner else Batcher(self.translator, max_waiting, sorted(locks, key=id))
-        )
+        locks = {id(model.in_use): model.in_use for model in self.through or (self,)}  # one for both directions of one
+        ordered = [locks[key] for key in sorted(locks)]
+        self.batcher = self.partner.batcher if self.partner else Batcher(self.translator, max_waiting, ordered)
 
     def has_target(self, target: str) -> bool:
         """Return True if the model translates into this language. An empty code is any language."""
@@ -154,17 +153,17 @@ class ServedModel:
 
 
 def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
-    """Return what two of the models translate through a third language, for pairs that no model translates itself.
+    """Return what the models translate through a third language, for pairs that no model translates itself.
 
-    Of several third languages, that of the model which is given first is used. A model of several source languages is
-    not used twice.
+    Both steps may be directions of the same model. Of several third languages, that of the model which is given first
+    is used.
     """
     found = []
     known = {(model.src, target) for model in models for target in model.targets}
     for first, second in product(models, models):
         src, pivot = first.src, second.src
         targets = [tgt for tgt in second.targets if tgt not in (src, pivot) and (src, tgt) not in known]
-        if first.in_use is second.in_use or not first.has_target(pivot) or not targets:
+        if first is second or not first.has_target(pivot) or not targets:
             continue
         known.update((src, tgt) for tgt in targets)
         translator = PivotTranslator(first.translator, first.options_to(pivot), second.translator)
