@@ -33,10 +33,10 @@ from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import SharedBudget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
-from mtcli.recipes.improve.method import PLAIN, CandidateModel, ImproveResult, Method
+from mtcli.recipes.improve.method import CandidateModel, ImproveResult, Method
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve, plan, summary
-from mtcli.recipes.improve.stages import Scores, Stages, Training
+from mtcli.recipes.improve.stages import PLAIN, Scores, Stages, Training
 from mtcli.recipes.monolingual import warning_about
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.languages import Direction
@@ -57,10 +57,14 @@ class Simulation:
     Args:
         bleu: Scores by stage.
         steps: The steps after which each training finds no improvement, by stage. A step takes a second.
+        languages: Source and target of the request.
     """
 
-    def __init__(self, bleu: dict[str, float] | None = None, steps: dict[str, int] | None = None):
+    def __init__(
+        self, bleu: dict[str, float] | None = None, steps: dict[str, int] | None = None, languages: str = "en xx"
+    ):
         self.bleu = BLEU if bleu is None else bleu
+        self.languages = languages.split()
         self.seconds = 0.0
         """Time that the stages have taken."""
         self.steps = steps or {}
@@ -110,7 +114,7 @@ class Simulation:
             translation = f"{model[:4]} {line[::-1]}"
             tag = BACK_TRANSLATION_TAG if "--tag" in words else ""
             forward = "--forward" in words
-            default = ["en", "xx"] if forward else ["xx", "en"]
+            default = self.languages if forward else self.languages[::-1]
             src, tgt = [*values_of(words, "--from"), *values_of(words, "--to")] or default
             pair = {src: line, tgt: translation} if forward else {src: line, tgt: tag + translation}
             rows.append({"translation": pair, "log_prob": 0.0, "score": 0.0})
@@ -154,9 +158,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def request_for(out: str = "out", **options: Any) -> ImproveRequest:
     sets = options.pop("sets", ())
     texts = {name: options.pop(name, None) for name in ("mono_tgt", "mono_src")}
+    init = options.pop("init", None)
     values = {"data.train": ["pairs.tsv"], "data.src": "en", "data.tgt": "xx", "train.max_steps": 400, **options}
     paths = {name: Path(file) if file else None for name, file in texts.items()}
-    return resolve_request(values, sets, out=Path(out), device="auto", **paths)
+    return resolve_request(values, sets, out=Path(out), device="auto", init=init, **paths)
 
 
 def run(
@@ -263,6 +268,49 @@ def test_a_given_tokenizer_replaces_the_stage_that_trains_one(files: Path, monke
     train_tokenizer_on_lines(text, vocab_size=300).save(files / "given.json")
     with pytest.raises(UsageError, match=r"SHA-256 of given\.json.*, or choose .*, or start over with --overwrite$"):
         improve(request_for(mono_tgt="mono.xx", sets=("tokenizer.file=given.json",)))
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of en → de."""
+    folder = tmp_path_factory.mktemp("parent")
+    pairs = write_tsv(folder / "en-de.tsv", toy_pairs(60, seed=7))
+    sets = [word for setting in (*SMALL, "data.variants=off", "train.engine=false") for word in ("--set", setting)]
+    words = ["train", str(pairs), "--src", "en", "--tgt", "de", *sets, "--max-steps", "2", "--out", str(folder / "run")]
+    done = harness.run(*words, cwd=folder)
+    assert done.code == 0, done.err
+    return folder / "run"
+
+
+def test_every_model_starts_from_a_parent_and_has_the_tokenizer_of_the_plain_one(
+    files: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"mono_tgt": "mono.xx", "sets": ("tokenizer.vocab_size=400",), "data.tgt": "gn"}
+    result, _, simulation = run(request_for(**options, init=parent), monkeypatch, Simulation(languages="en gn"))
+    assert "tokenizer" not in simulation.commands
+    settings = {}
+    for name, words in simulation.commands.items():
+        if words[0] == "train":
+            assert value_of([*words], "--init") == str(parent)
+            settings[name] = [text for text in values_of([*words], "--set") if text.startswith("tokenizer")]
+    own = ["tokenizer.vocab_size=400"]
+    assert settings == {"plain": own, "reverse-1": own, "improved-1": ["tokenizer.file=out/plain"]}
+    assert result.ensemble is not None
+    with pytest.raises(UsageError, match="differs in --init "):
+        improve(request_for(**options))
+
+
+def test_fine_tuned_models_have_the_tokenizer_of_their_model(
+    files: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(mono_tgt="mono.xx", init=parent, **{"data.tgt": "de"})
+    _, _, simulation = run(request, monkeypatch, Simulation(languages="en de"))
+    assert not any("tokenizer" in word for words in simulation.commands.values() for word in words)
+
+
+def test_a_shape_beside_init_is_refused(files: Path, parent: Path) -> None:
+    with pytest.raises(UsageError, match="--preset: --init brings the shape of its model"):
+        request_for(init=parent, preset="tiny")
 
 
 def test_models_with_separate_vocabularies_are_not_combined(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1141,6 +1189,30 @@ def test_the_stages_of_several_directions_run(tmp_path: Path, monkeypatch: pytes
     info = json.loads((tmp_path / "out/improved-1/data/info.json").read_text())
     assert [source["synthetic"] for source in info["sources"]] == [False, False, True, True]
     assert [number for number, _ in info["weights"]][2:] == [*result.candidates["improved-1"].synthetic.values()]
+
+
+def test_the_trainings_of_several_directions_start_from_a_parent(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later models have the tokenizer of the plain one; a reverse model has one of its own."""
+    monkeypatch.chdir(tmp_path)
+    write_tsv(tmp_path / "pairs.tsv", toy_pairs(60))
+    write_tsv(tmp_path / "more.tsv", [(src, src.upper()) for src, _ in toy_pairs(60, seed=2)])
+    options = {"data.train": ["pairs.tsv", "more.tsv"], "data.src": "en", "data.tgt": ["gn", "nah"]}
+    sets = (*SMALL, "train.average=1", "data.variants=off")
+    request = resolve_request(
+        {**options, "train.max_steps": 40}, sets, out=Path("out"), mono_tgt=None, mono_src=None, device="cpu",
+        init=parent,
+    )  # fmt: skip
+    _, _, simulation = run(request, monkeypatch)
+    tokenizers = []
+    for name, choice in (("plain", "extend"), ("improved-1", "file"), ("reverse-1", "extend")):
+        shutil.rmtree(tmp_path / "out" / name)  # what the simulation wrote
+        done = harness.run(*simulation.commands[name][:-1], "1", cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert json.loads((tmp_path / "out" / name / "data/info.json").read_text())["transfer"]["choice"] == choice
+        tokenizers.append((tmp_path / "out" / name / "tokenizer.json").read_bytes())
+    assert tokenizers[0] == tokenizers[1] != tokenizers[2]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from mtcli.cli.options import (
     TestOption,
     ValidOption,
     max_steps_option,
+    model_option,
     preset_option,
     set_option,
     time_option,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "mtcli improve --train pairs.tsv --src en --tgt de --mono-tgt mono.de --time 3h",
     "mtcli improve --train es-gn.tsv --train es-nah.tsv --src es --mono gn=mono.gn --mono nah=mono.nah --time 6h",
+    "mtcli improve --train es-gn.tsv --mono-tgt mono.gn --init runs/es-en --time 6h",
     "mtcli improve --train pairs.tsv --src en --tgt de --time 3h --dry-run",
 )
 
@@ -78,6 +80,15 @@ def improve(
     preset: Annotated[
         str | None,
         preset_option(help="Size of all models."),
+    ] = None,
+    init: Annotated[
+        Path | None,
+        model_option(
+            "--init",
+            metavar="MODEL",
+            help="Start every model from this one, which may be of other languages.",
+            show_default="random weights",
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -140,6 +151,7 @@ def improve(
         mono_src=Path(mono_src) if mono_src else None,
         device=device,
         mono=mono or (),
+        init=init,
     )
     if dry_run:
         from mtcli.recipes.improve.run import plan

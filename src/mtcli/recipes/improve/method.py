@@ -15,21 +15,19 @@ from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_me
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.material import Material, Synthetic
-from mtcli.recipes.improve.stages import Scores, Stages, Training
+from mtcli.recipes.improve.stages import PLAIN, Scores, Stages, Training
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
-
-PLAIN = "plain"
-"""The model that learns from the pairs alone."""
 
 FilesOfDirections = dict[Direction, list[Path]]
 """Files of synthetic pairs, by the direction that they are for."""
 
 FORWARD = ("--forward",)
 
-LARGE_TEXT = ("--tag", "--beam-size", "1")
+TAG = ("--tag",)
+GREEDY = ("--beam-size", "1")
 """How a text with more lines than pairs is back-translated.
 
 Tagged back-translations help where they outnumber the pairs (Caswell et al. 2019). Greedy search is faster, so more
@@ -204,7 +202,7 @@ class Method:
             back = direction.reversed()
             model = best if back in self.directions else reverse
             is_large = min(lines.number, at_most) > self.material.num_pairs_of(direction)
-            how = LARGE_TEXT if is_large else ()
+            how = (*(TAG if self.request.can_tag else ()), *GREEDY) if is_large else ()
             name = self.request.named(f"{folder}/back", direction)
             files[direction] += self.material.translate(
                 name, model, back, lines, how, at_most=at_most, amount=for_translation

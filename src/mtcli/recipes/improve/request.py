@@ -15,7 +15,7 @@ from mtcli.recipes.recipe import check_settings
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.training.request import resolve
+from mtcli.training.request import InitialModel, resolve
 from mtcli.translate.backends.exported import sha256
 
 DEFAULT_TIME = "3h"
@@ -50,6 +50,8 @@ class ImproveRequest:
     sets: tuple[str, ...] = ()
     """`--set` of every training."""
     device: str = "auto"
+    init: InitialModel | None = None
+    """The model that every training starts from; None: random weights."""
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -97,7 +99,20 @@ class ImproveRequest:
     @property
     def trains_tokenizer(self) -> bool:
         """True if one tokenizer is trained for all models, which can then be combined in an ensemble."""
-        return self.config.tokenizer.joint and not self.config.tokenizer.file
+        return self.config.tokenizer.joint and not self.config.tokenizer.file and self.init is None
+
+    @property
+    def has_tokenizer_of_plain(self) -> bool:
+        """True if the plain model makes its tokenizer from that of `init`, for the later models of its directions."""
+        if self.init is None or not self.config.tokenizer.joint or self.config.tokenizer.file:
+            return False
+        parent = self.init.parent
+        return parent.has_child(self.config) and parent.choice(self.config) != "keep"
+
+    @property
+    def can_tag(self) -> bool:
+        """True if the models can tell tagged synthetic sources from others. Imported tokenizers have no tag."""
+        return self.has_tokenizer_of_plain or self.init is None or not self.init.tokenizer.sentencepiece
 
     @property
     def has_one_tokenizer(self) -> bool:
@@ -111,6 +126,8 @@ class ImproveRequest:
             DataError: The pairs cannot be read.
         """
         places = [*input_files(self.config), *(text.path for text in self.texts), tokenizer_path(self.config)]
+        if self.init is not None:
+            places.append(self.init.path / "model.safetensors")
         return [path for path in places if path is not None]
 
     @cached_property
@@ -141,6 +158,7 @@ class ImproveRequest:
             "--mono-src": texts.get(MONO_SRC),
             "--mono": [f"{text.language}={text.path}" for text in self.texts] if self.has_several else None,
             "--preset": self.preset,
+            "--init": str(self.init.path) if self.init else None,
             "--set": list(self.sets),
             "--out": str(self.out),
             "--device": self.device,
@@ -159,6 +177,7 @@ def resolve_request(
     mono_src: Path | None,
     device: str,
     mono: Sequence[str] = (),
+    init: Path | None = None,
 ) -> ImproveRequest:
     """Build the configuration of the trainings, and find languages and folder.
 
@@ -170,18 +189,22 @@ def resolve_request(
         mono_src: Text in the source language, if there is one direction.
         device: The device of all stages.
         mono: Texts in target languages, each `LANGUAGE=FILE`.
+        init: The model that every training starts from.
 
     Raises:
         UsageError: A wrong setting, languages that cannot be found, a text in another language than the targets, or a
             folder that cannot be used.
         DataError: Training pairs are missing.
-        ModelError: `tokenizer.file` is missing or damaged.
+        ModelError: `init` is no model, or `tokenizer.file` is missing or damaged.
     """
     check_settings(sets, "improve")
     given = dict(options)
     if given.get("train.time") is None and given.get("train.max_steps") is None:
         given["train.time"] = DEFAULT_TIME
-    request = resolve(None, given, sets, out=out)
+    preset = given.get("preset")
+    if init is not None and preset is not None:
+        raise UsageError("--preset: --init brings the shape of its model; omit one of them")
+    request = resolve(None, given, sets, out=out, init=init)
     config = request.config
     texts = _texts(config.data.directions, mono_tgt, mono_src, mono)
     tokenizer = given_tokenizer(config)
@@ -198,8 +221,7 @@ def resolve_request(
         budget = SharedBudget(config.train.max_steps, "steps")
     else:
         budget = SharedBudget(config.train.time or 0.0, "seconds")
-    preset = given.get("preset")
-    return ImproveRequest(config, folder, budget, texts, preset, tuple(sets), device)
+    return ImproveRequest(config, folder, budget, texts, preset, tuple(sets), device, request.init)
 
 
 def _check_tags(tokenizer: Tokenizer, config: Config) -> None:

@@ -14,9 +14,9 @@ from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.material import Material, check_material, numbers_of, plain_corpora, tokenizer_texts
-from mtcli.recipes.improve.method import PLAIN, ImproveResult, Method, metric_on
+from mtcli.recipes.improve.method import ImproveResult, Method, metric_on
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
+from mtcli.recipes.improve.stages import PLAIN, Stages, copy_run, score_command, tokenizer_command, training_command
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report

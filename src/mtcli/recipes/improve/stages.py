@@ -21,6 +21,9 @@ from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
 
+PLAIN = "plain"
+"""The name of the model that is trained on the pairs alone."""
+
 BLEU_TOKENIZER = "train.bleu_tokenizer"
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
@@ -94,7 +97,10 @@ def training_command(
             words += ["--src", direction.src, "--tgt", direction.tgt]
     if request.preset is not None:
         words += ["--preset", request.preset]
-    words += _repeated("--set", _settings(request, forward))
+    if request.init is not None:
+        words += ["--init", as_argument(request.init.path)]
+    has_tokenizer = request.has_tokenizer_of_plain and forward and name != PLAIN
+    words += _repeated("--set", _settings(request, forward, tokenizer_of_plain=has_tokenizer))
     if seed is not None:
         words += ["--set", f"train.seed={seed}"]
     if not engine:
@@ -109,14 +115,16 @@ def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direct
     return request.out / "pairs" / f"{request.named(name, first)}.jsonl"
 
 
-def _settings(request: ImproveRequest, forward: bool) -> list[str]:
-    """Return the settings of a training; the tokenizer that all models share replaces those of a new one."""
+def _settings(request: ImproveRequest, forward: bool, *, tokenizer_of_plain: bool) -> list[str]:
+    """Return the settings of a training; a tokenizer that models share replaces those of a new one."""
     settings = list(request.sets)
     if not forward:  # the tokenizer of BLEU is for the target languages of the request
         settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
-    if request.trains_tokenizer:
-        settings = [text for text in settings if not setting_name(text).startswith("tokenizer.")]
-        settings.append(f"tokenizer.file={request.tokenizer}")
+    if request.trains_tokenizer or tokenizer_of_plain:
+        kept = "tokenizer.transfer"  # it may say that the model is a parent, although it has the same languages
+        names = [(setting_name(text), text) for text in settings]
+        settings = [text for name, text in names if name == kept or not name.startswith("tokenizer.")]
+        settings.append(f"tokenizer.file={request.out / PLAIN if tokenizer_of_plain else request.tokenizer}")
     return settings
 
 
