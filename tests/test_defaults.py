@@ -80,7 +80,7 @@ def test_a_pair_that_is_trained_in_both_directions_counts_once(both: bool, tmp_p
     data = prepare(build(None, values, TOY_SETTINGS), tmp_path / "run")
     found = Workload.of(data, CPU, ranks=1)
     once = found.pairs // 2 if both else found.pairs
-    assert (found.texts, found.real_pairs_per_direction) == (once, once)
+    assert (found.texts, found.fewest_real_pairs) == (once, once)
 
 
 def test_synthetic_pairs_do_not_change_the_length_penalty(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_synthetic_pairs_do_not_change_the_length_penalty(tmp_path: Path) -> Non
     synthetic.write_text("\n".join(lines) + "\n")
     values = {"data.train": [str(tsv), str(synthetic)], "data.src": "en", "data.tgt": "xx"}
     found = Workload.of(prepare(build(None, values, TOY_SETTINGS), tmp_path / "run"), CPU, ranks=1)
-    assert found.real_pairs_per_direction is not None
-    assert found.real_pairs_per_direction < 100 < found.pairs
+    assert found.fewest_real_pairs is not None
+    assert found.fewest_real_pairs < 100 < found.pairs
 
 
 # ---- what is chosen ----

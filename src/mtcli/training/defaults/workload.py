@@ -13,6 +13,7 @@ from mtcli.corpus.batching import weight_of_rows, weights_within
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.corpus.cache.training_sources import TrainingSource
 from mtcli.runtime.device import UNKNOWN_GPU, Gpu, gpu_of
+from mtcli.text.languages import Direction
 
 PAPER_LENGTH_PENALTY = 0.6
 """The paper's exponent α (§6.1)."""
@@ -21,7 +22,8 @@ SMALL_LENGTH_PENALTY = 1.5
 """A model that has seen few pairs ends its translations too early.
 
 On the held-out pairs of four corpora of 3,000 to 8,600 pairs, 1.5 gave 0.6 to 2.7 chrF more than 0.6, and from 0.7 BLEU
-less to 0.4 more (docs/results.md). After 100 minutes of Multi30K, 2.5 was worse than 0.6 on test pairs.
+less to 0.4 more; in one model of five directions, 0.1 to 1.5 chrF more in each, and 0 to 1.7 BLEU less
+(docs/results.md). After 100 minutes of Multi30K, 2.5 was worse than 0.6 on test pairs.
 """
 
 BEAM_COST = 3
@@ -94,8 +96,8 @@ class Workload:
     """The limits of the GPU on CUDA."""
     texts: int | None = None
     """Training pairs, of which those that are trained in both directions count once; None: all count."""
-    real_pairs_per_direction: int | None = None
-    """Mean of the training pairs of a direction that are not synthetic, unless all are; None: `pairs`."""
+    fewest_real_pairs: int | None = None
+    """Training pairs of the smallest direction that are not synthetic, unless all are; None: `pairs`."""
 
     @classmethod
     def of(cls, data: Prepared, device: torch.device, ranks: int) -> "Workload":
@@ -125,7 +127,7 @@ class Workload:
             tgt_vocab=data.tokenizer.tgt_size,
             gpu=gpu_of(device) if device.type == "cuda" else UNKNOWN_GPU,
             texts=sum(source.pairs for source in data.sources if not source.is_reversed),
-            real_pairs_per_direction=_real_pairs(data.sources) // len(data.directions),
+            fewest_real_pairs=min(_real_pairs(data.sources, direction) for direction in data.directions),
         )
 
     @property
@@ -135,11 +137,11 @@ class Workload:
 
     @property
     def length_penalty(self) -> float:
-        """The exponent of the length penalty for what the model learns of a language.
+        """The exponent of the length penalty for the direction of which the model learns least.
 
         Synthetic pairs do not count, so that the models that `mtcli improve` compares have the same.
         """
-        pairs = self.pairs if self.real_pairs_per_direction is None else self.real_pairs_per_direction
+        pairs = self.pairs if self.fewest_real_pairs is None else self.fewest_real_pairs
         return corpus_size(pairs).length_penalty
 
     @property
@@ -148,6 +150,7 @@ class Workload:
         return self.size.batch if self.device == "cpu" else self.size.gpu_batch
 
 
-def _real_pairs(sources: Sequence[TrainingSource]) -> int:
-    """Return the number of pairs that are not synthetic, or of all if there are no others."""
-    return sum(source.pairs for source in sources if not source.synthetic) or sum(source.pairs for source in sources)
+def _real_pairs(sources: Sequence[TrainingSource], direction: Direction) -> int:
+    """Return the number of pairs of a direction that are not synthetic, or of all if there are no others."""
+    own = [source for source in sources if source.direction == direction]
+    return sum(source.pairs for source in own if not source.synthetic) or sum(source.pairs for source in own)
