@@ -129,8 +129,8 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         if not cell.startswith("!"):
             exec(cell, names)
             continue
-        done = subprocess.run(cell[1:], shell=True, capture_output=True, text=True)
-        assert done.returncode == 0, f"{cell}\n{done.stderr[-4000:]}"
+        done = subprocess.run(cell[1:], shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert done.returncode == 0, f"{cell}\n{done.stdout[-4000:]}"
         assert done.stdout.strip(), cell
     assert (tmp_path / "runs" / "first" / "report.html").is_file()
 

@@ -439,7 +439,7 @@ def test_54_odd_paths(case: Case, job: Job, tmp_path: Path, count: Count) -> Non
         with case.fault():
             done = train(str(odd / TSV / "t.tsv"), odd / "run")
             if not unicode:  # config.toml is UTF-8 and cannot contain such a name
-                failed(done, 2, "not valid Unicode; rename it")
+                failed(done, 2, "not valid Unicode", "rename it")
                 done = train(str(tmp_path / os.fsdecode(ODD_NAMES[0]) / TSV / "t.tsv"), odd / "run")
                 failed(done, 2, "not valid Unicode")
                 continue

@@ -34,6 +34,7 @@ from helpers.harness import (
 from safetensors.torch import load, save
 
 from faults.conftest import Case
+from mtcli.storage.checkpoint import FORMAT
 
 Count = Callable[[int, int], int]
 
@@ -272,9 +273,11 @@ def test_26_wrong_shape_or_newer_format(case: Case, job: Job, begun: Path, tmp_p
     path = out / f"checkpoints/step-{whole(out)[-1]:08d}"
     tensors = load((path / "model.safetensors").read_bytes())
     first = min(key for key in tensors if tensors[key].dim() == 2)
+    words = [first]
     if harm == "format":
         state = json.loads((path / "state.json").read_bytes())
-        (path / "state.json").write_text(json.dumps(state | {"format": 2}))
+        (path / "state.json").write_text(json.dumps(state | {"format": FORMAT + 1}))
+        words = [f"format {FORMAT + 1}", "update mtcli"]
     else:
         weight = tensors.pop(first)
         more = {first: weight.T.contiguous()[:3]} if harm == "shape" else {}
@@ -282,7 +285,7 @@ def test_26_wrong_shape_or_newer_format(case: Case, job: Job, begun: Path, tmp_p
     resign(path)
     before = contents(out)
     with case.fault():
-        refused(run(*job.command(out)), 4, path.name, *(["format 2", "update mtcli"] if harm == "format" else [first]))
+        refused(run(*job.command(out)), 4, path.name, *words)
         assert contents(out) == before
 
 
