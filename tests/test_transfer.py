@@ -588,4 +588,4 @@ def test_a_child_has_its_own_defaults() -> None:
     assert (settings.warmup_steps, chosen.model.dropout) == (100, 0.3)
     assert describe_choice(chosen, workload, resumed=False).startswith("transfer to 3,000 pairs, no budget, CPU, about")
     many = with_defaults(config, Workload(200_000, 3_000_000, "cpu", fine_tunes=True, has_parent=True))
-    assert (many.train.batch_tokens, many.model.dropout) == (4096, 0.1)
+    assert (many.train.batch_tokens, many.model.dropout) == (4096, 0.2)
