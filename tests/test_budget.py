@@ -48,12 +48,12 @@ def test_an_early_cool_down_has_the_same_share_of_the_shortened_budget(limits: d
         rate
     )  # it falls from here on, without a jump
     half = dataclasses.replace(state, step=900, seconds=450.0)
-    assert b.ends(half) is None
+    assert b.reason_to_end(half) is None
     assert not b.cool_down_early(half)  # it has already begun
     assert learning_rate(b.train, 128, state.step, b.progress(half)) == pytest.approx(rate / 2)
     whole = dataclasses.replace(state, step=1000, seconds=500.0)
     assert b.progress(whole) == pytest.approx(1)
-    assert b.ends(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
+    assert b.reason_to_end(dataclasses.replace(whole, step=1001, seconds=500.5)) == "cut short, as nothing improved"
 
 
 def test_an_early_cool_down_does_not_change_an_adapted_warm_up() -> None:
@@ -71,8 +71,8 @@ def test_a_cool_down_that_has_begun_is_completed() -> None:
     b = budget(max_steps=1000)
     late = State(step=801, validations_since_best=50)
     assert not b.cool_down_early(late)
-    assert b.ends(late) is None
-    assert b.ends(State(step=1000, validations_since_best=50)) == "budget used"
+    assert b.reason_to_end(late) is None
+    assert b.reason_to_end(State(step=1000, validations_since_best=50)) == "budget used"
 
 
 @pytest.mark.parametrize("values", [{"schedule": "cosine"}, {"schedule": "paper"}, {"cooldown": 0}], ids=str)
@@ -80,14 +80,14 @@ def test_a_schedule_without_a_cool_down_ends_as_soon_as_nothing_improves(values:
     b = budget(max_steps=1000, **values)
     state = State(step=500, validations_since_best=3)
     assert not b.cool_down_early(state)
-    assert b.ends(state) == "nothing improved"
-    assert b.ends(State(step=500, validations_since_best=2)) is None
+    assert b.reason_to_end(state) == "nothing improved"
+    assert b.reason_to_end(State(step=500, validations_since_best=2)) is None
 
 
 def test_without_patience_nothing_ends_early() -> None:
     b = budget(max_steps=1000, patience=0)
     assert not b.cool_down_early(State(step=500, validations_since_best=99))
-    assert b.ends(State(step=500, validations_since_best=99)) is None
+    assert b.reason_to_end(State(step=500, validations_since_best=99)) is None
 
 
 @pytest.mark.parametrize("finished", [None, "cut short, as nothing improved"])
@@ -134,8 +134,8 @@ def test_only_a_larger_budget_continues_a_finished_run(
 
 def test_every_budget_allows_one_step() -> None:
     b = budget(time="1s")
-    assert b.ends(State(step=0, seconds=60)) is None
-    assert b.ends(State(step=1, seconds=60)) == "budget used"
+    assert b.reason_to_end(State(step=0, seconds=60)) is None
+    assert b.reason_to_end(State(step=1, seconds=60)) == "budget used"
 
 
 def test_time_is_reserved_for_validating_averaging_and_scoring() -> None:
@@ -183,10 +183,10 @@ def test_a_step_that_would_end_too_late_is_not_started() -> None:
     b = budget(time="100s")
     assert b.training_time(State()) == pytest.approx(100 * (1 - INITIAL_RESERVED_SHARE))
     late = State(step=3, seconds=85)
-    assert b.ends(late, 4.0) is None
-    assert b.ends(late, 6.0) == "budget used"
-    assert b.ends(State(step=0, seconds=85), 6.0) is None  # there is always one step
-    assert budget(max_steps=4).ends(late, 1000.0) is None
+    assert b.reason_to_end(late, 4.0) is None
+    assert b.reason_to_end(late, 6.0) == "budget used"
+    assert b.reason_to_end(State(step=0, seconds=85), 6.0) is None  # there is always one step
+    assert budget(max_steps=4).reason_to_end(late, 1000.0) is None
 
 
 def test_warm_up_takes_at_most_a_fifth_of_the_time() -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from mtcli.cli import app
 from mtcli.documents import pipeline, segmentation
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.registry import MODULES, PACKAGES, WAYS, is_document, read_document
+from mtcli.documents.formats.registry import CONVERSION_HINTS, MODULES, PACKAGES, is_document, read_document
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import pieces_of
@@ -386,9 +386,11 @@ def test_a_reader_without_columns_does_not_offer_tables() -> None:
         read_document(b"", ReadOptions("song.mp3", "en", "de", columns=("1",)))
 
 
-@pytest.mark.parametrize("suffix", WAYS)
+@pytest.mark.parametrize("suffix", CONVERSION_HINTS)
 def test_a_type_that_another_program_converts_is_refused_with_the_way(suffix: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"a{suffix}: {suffix} files are not supported; {WAYS[suffix]}")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"a{suffix}: {suffix} files are not supported; {CONVERSION_HINTS[suffix]}")
+    ):
         read_document(b"", ReadOptions(f"a{suffix}", "en", "de"))
     assert suffix not in MODULES
 

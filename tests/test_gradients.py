@@ -17,7 +17,7 @@ from mtcli.model.fast.cpu_kernels import dropout, dropout_seed
 from mtcli.runtime.cores import Cores
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo
-from mtcli.training.gradients import DeviceGradients
+from mtcli.training.gradients import GpuGradients
 from mtcli.training.learner import Learner
 from mtcli.training.loading import load_batches
 
@@ -42,7 +42,7 @@ def train_steps(tmp_path: Path) -> Callable[..., tuple[State, State]]:
         if double:
             learner.model.double()
         if whole:
-            learner.gradients = DeviceGradients(
+            learner.gradients = GpuGradients(
                 learner.objective, learner.optimizer.parameters, config.train, learner.group, CPU
             )
         plan = BatchPlan(data.train, config.train.batch_tokens, 1, data.weights)

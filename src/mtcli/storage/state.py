@@ -91,7 +91,7 @@ class State:
     finished: str | None = None
     """Why training ended; None while it has not."""
     budget: list[Amount | None] | None = None
-    """The budget (steps, seconds) when training ended."""
+    """The budget (steps, seconds) when training ended, or when its early end began."""
 
     @classmethod
     def of(cls, path: Path) -> "State":

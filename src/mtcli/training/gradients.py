@@ -150,7 +150,7 @@ class CoreGradients(Gradients):
         return total, sums
 
 
-class DeviceGradients(Gradients):
+class GpuGradients(Gradients):
     """Gradients on a GPU. DDP adds those of the ranks while the backward pass still computes others.
 
     Args:

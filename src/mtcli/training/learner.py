@@ -21,7 +21,7 @@ from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
 from mtcli.storage.model_file import ModelInfo
 from mtcli.training.compiled import compile_objective, should_compile
-from mtcli.training.gradients import CoreGradients, DeviceGradients, Gradients, Objective, derived_seed
+from mtcli.training.gradients import CoreGradients, GpuGradients, Gradients, Objective, derived_seed
 from mtcli.training.loading import LoadedBatch
 from mtcli.training.optimizer import Adam, clip_norm_
 
@@ -117,7 +117,7 @@ class Learner:
         parameters = self.optimizer.parameters
         self.gradients: Gradients
         if device.type != "cpu" or should_compile(config.train, device):  # a graph is used by one thread
-            self.gradients = DeviceGradients(self.objective, parameters, config.train, group, device)
+            self.gradients = GpuGradients(self.objective, parameters, config.train, group, device)
         else:
             self.gradients = CoreGradients(self.objective, parameters, config.train, group, self.cores)
         self._has_diverged = torch.zeros((), device=device)

@@ -206,7 +206,7 @@ class Trainer:
                     self.forecast.begin(state.seconds)
                 if signal_number:
                     self._stop(signal_number)
-                if reason := session.budget.ends(state, self.forecast.step_seconds):
+                if reason := session.budget.reason_to_end(state, self.forecast.step_seconds):
                     self.read_figures()
                     return reason
                 self.step(batches)

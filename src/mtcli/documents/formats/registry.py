@@ -47,7 +47,7 @@ TABLES = frozenset({".csv", ".tsv"})
 _FOR_WORD = "save it as .docx (soffice --convert-to docx)"
 _FOR_CATALOGUE = "convert it to .po and back with the translate-toolkit"
 _FOR_MARKDOWN = "convert it to Markdown and back with pandoc"
-WAYS = {
+CONVERSION_HINTS = {
     ".doc": _FOR_WORD,
     ".odp": "save it as .pptx (soffice --convert-to pptx)",
     ".ods": "save it as .xlsx (soffice --convert-to xlsx)",
@@ -123,14 +123,14 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
 
 
 def _check_no_other_way(name: str) -> None:
-    """Check that a file is none of `WAYS`.
+    """Check that a file is none of `CONVERSION_HINTS`.
 
     Raises:
         UsageError: It is.
     """
     suffix = PurePath(name).suffix.lower()
-    if suffix in WAYS:
-        raise UsageError(f"{name}: {suffix} files are not supported; {WAYS[suffix]}")
+    if suffix in CONVERSION_HINTS:
+        raise UsageError(f"{name}: {suffix} files are not supported; {CONVERSION_HINTS[suffix]}")
 
 
 def _check_not_flutter(name: str, start: bytes) -> None:

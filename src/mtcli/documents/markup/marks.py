@@ -198,7 +198,7 @@ class Node:
     """Of a point: it follows a space."""
     space_after: bool = True
     """Of a point: a space follows it."""
-    is_joint: bool = False
+    adds_space: bool = False
     """Of a point: a space that the source does not have follows it in the text, such as after `One<br>two`."""
 
     @property
@@ -379,10 +379,10 @@ class _Builder:
             markup = last.opened.raw if last.opened else ""
             is_unspaced = unspaced_at_end(self.text) and unspaced_at_start(text)
             if _LINE_BREAK.fullmatch(markup):
-                last.is_joint = not is_unspaced
+                last.adds_space = not is_unspaced
             elif _begins_word(text[0]) and _ends_word(self.text[-1]):
-                last.is_joint = not (is_unspaced or _WORD_BREAK.match(markup))
-            self.text += " " if last.is_joint else ""
+                last.adds_space = not (is_unspaced or _WORD_BREAK.match(markup))
+            self.text += " " if last.adds_space else ""
 
     def add_mark(self, mark: Tag, next_text: str) -> None:
         """Add a mark that is followed by some text."""

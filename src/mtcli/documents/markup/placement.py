@@ -207,7 +207,7 @@ class Layout(WordMap):
                     yield unprotected(node.closed)
                 previous = None
             position = max(position, span[1])
-            if node.is_joint and self.translation[position : position + 1] == " ":
+            if node.adds_space and self.translation[position : position + 1] == " ":
                 position += 1
         yield self.translation[position:end]
 

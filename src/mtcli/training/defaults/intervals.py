@@ -5,7 +5,7 @@ from mtcli.config.schema import Config, ModelConfig
 from mtcli.training.defaults.speed import matrix_weights, num_steps, round_steps, steps_per_second, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.time.budget import (
-    GPU_SHARE,
+    GPU_SHARE_FACTOR,
     MAX_VALIDATIONS,
     MIN_VALIDATIONS,
     SAVE_SECONDS,
@@ -91,4 +91,4 @@ def _affordable_seconds(share: float, seconds: float) -> float:
         share: Their share of the time on a CPU.
         seconds: The estimated duration of the run.
     """
-    return GPU_SHARE * share * seconds / SPEED_MARGIN
+    return GPU_SHARE_FACTOR * share * seconds / SPEED_MARGIN

@@ -33,7 +33,7 @@ SAVES = 24
 SAVE_SHARE = 0.05
 """Share of the training time that saving checkpoints may take."""
 
-GPU_SHARE = 1 / 6
+GPU_SHARE_FACTOR = 1 / 6
 """On CUDA, the three shares above are this many times as large: together 5%.
 
 Training is faster there by more than translating and writing are, so the same number of steps between validations costs
@@ -125,7 +125,7 @@ class Budget:
         """
         return self._used(state) / state.share_of_budget
 
-    def ends(self, state: State, next_step: float = 0.0) -> str | None:
+    def reason_to_end(self, state: State, next_step: float = 0.0) -> str | None:
         """Return why training ends now, or None if it continues.
 
         There is always a first step, however short the time: a run without a model would be useless. A schedule with
@@ -215,7 +215,7 @@ class Budget:
 
     def _affordable(self, share: float) -> float:
         """Return a share of the training time on this device, given that on a CPU."""
-        return GPU_SHARE * share if self.on_gpu else share
+        return GPU_SHARE_FACTOR * share if self.on_gpu else share
 
     def _training_seconds(self, state: State, step_seconds: float) -> float:
         """Return the seconds that all steps will take together: less than the training time if steps are limited."""

@@ -294,7 +294,7 @@ class CTranslate2Backend(Backend):
         arguments = {
             "beam_size": options.beam_size,
             "num_hypotheses": options.beam_size,
-            "length_penalty": _exponent(options),
+            "length_penalty": _neutral_exponent(options),
             "max_decoding_length": max_steps,
             "min_decoding_length": 0,
             "no_repeat_ngram_size": options.no_repeat_ngram,
@@ -391,14 +391,14 @@ def _hypotheses(search: Any) -> list[ScoredTokens]:
 
 def _with_log_probs(found: Mapping[int, list[ScoredTokens]], options: Options) -> dict[int, list[ScoredTokens]]:
     """Return hypotheses with log P in place of CTranslate2's scores, by the index of their sentences."""
-    exponent = _exponent(options)
+    exponent = _neutral_exponent(options)
     return {
         index: [(tokens, score * len(tokens) ** exponent) for tokens, score in hypotheses]
         for index, hypotheses in found.items()
     }
 
 
-def _exponent(options: Options) -> float:
+def _neutral_exponent(options: Options) -> float:
     """Return the α of CTranslate2's length penalty, which must not be 0 in a beam search."""
     return NEARLY_ZERO if options.beam_size > 1 else 0.0
 
