@@ -242,6 +242,24 @@ def test_pruning_keeps_the_last_undamaged_checkpoint(tmp_path: Path, damaged: li
     assert len(checkpoint.steps(tmp_path)) == max(keep, 4 - newest + 1)
 
 
+@pytest.mark.parametrize("harm", [None, "damage", "remove"])
+def test_an_earlier_checkpoint_of_the_same_step_is_deleted_only_if_the_new_one_is_whole(
+    tmp_path: Path, harm: str | None
+) -> None:
+    """It is left by a crash just before its deletion, and a run that has finished saves nothing more."""
+    final = save_step(tmp_path, 2)
+    earlier = tmp_path / f".old-{final.name}"
+    shutil.copytree(final, earlier)
+    save_step(tmp_path, 1)
+    if harm == "damage":
+        (final / "state.json").write_text("{}")
+    elif harm == "remove":
+        shutil.rmtree(final)
+    assert latest(tmp_path) is not None
+    assert final.exists()
+    assert earlier.exists() == (harm == "damage")
+
+
 def test_temporary_folders_are_ignored_replaced_and_deleted(tmp_path: Path) -> None:
     save_step(tmp_path, 1)
     left = tmp_path / ".tmp-step-00000002"

@@ -163,7 +163,7 @@ def test_03_kill9_before_first_checkpoint(
 
 @pytest.mark.slow
 def test_04_kill9_in_validation(case: Case, job: Job, tmp_path: Path, rng: random.Random, count: Count) -> None:
-    functions = ["mtcli.translate.translator:Translator.translate", "mtcli.evaluation.metrics:score"]
+    functions = ["mtcli.translate.translator:ModelTranslator.translate", "mtcli.evaluation.metrics:score"]
     left = count(10, 1)
     while left > 0:
         strikes = [(rng.choice(functions), rng.randint(1, 2)) for _ in range(min(left, 3))]

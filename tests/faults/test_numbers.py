@@ -56,7 +56,7 @@ def test_55_nan_loss(case: Case, job: Job, begun: Path, tmp_path: Path, rng: ran
         if any(
             spoilt % steps == 0 for steps in intervals
         ):  # the checkpoint is written before the next loss is computed
-            words = [f"step {spoilt}:", "weights that are not finite"]
+            words = [f"step {spoilt}:", "it left weights", "are not finite"]
         else:
             words = [f"step {spoilt + 1}:", "training pairs", "the loss is nan"]
         diverge(case, job, begun, tmp_path / str(nth), nth, "weight", *words)

@@ -82,7 +82,7 @@ def moments(out: Path, rng: random.Random, number: int) -> dict[str, tuple[int, 
         "training": (rng.randint(0, 1), partial(inside, points.BACKWARD, rng.randint(3, 70), number)),
         "validating": (
             0,
-            partial(inside, "mtcli.translate.translator:Translator.translate", rng.randint(1, 3), number),
+            partial(inside, "mtcli.translate.translator:ModelTranslator.translate", rng.randint(1, 3), number),
         ),
         "waiting for rank 0": (1, partial(inside, f"{GROUP}.broadcast", rng.randint(3, 5), number)),
         "saving": (0, partial(points.strike, out, "tear checkpoints/.tmp-step-N/model.safetensors", 2, number)),

@@ -74,7 +74,7 @@ def test_15_tmpfs_full(case: Case, job: Job, begun: Path, tmp_path: Path, rng: r
                 shutil.copytree(begun, out)
             before = earlier(out)
             used = sum(p.stat().st_blocks * 512 for p in disk.rglob("*"))
-            mount(f"mount -o remount,size={(used >> 10) + 4 * rng.randint(1, 60)}k {tmp_path}")
+            mount(f"mount -o remount,size={(used >> 10) + 4 * rng.randint(1, 24)}k {tmp_path}")
             with case.fault():
                 refused(run(*job.command(out)), 5, "No space left on device", "free some space")
                 unharmed(out, before)

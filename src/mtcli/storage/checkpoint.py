@@ -88,7 +88,7 @@ def write(folder: Path, step: int, model: bytes, optimizer: Tensors, state: dict
 def _rename_into_place(temporary: Path, final: Path) -> None:
     """Rename a complete temporary folder. An earlier checkpoint of the same step is replaced.
 
-    After a crash between the two renames, `latest` restores the earlier checkpoint.
+    After a crash between the two renames, `latest` restores the earlier checkpoint. After a later one, it deletes it.
     """
     earlier = final.with_name(f".old-{final.name}")
     if final.exists():
@@ -149,6 +149,8 @@ def latest(folder: Path) -> Checkpoint | None:
         final = folder / earlier.name.removeprefix(".old-")
         if not final.exists():
             earlier.rename(final)
+        elif verify(final) is None:  # a run that has finished writes no checkpoint after which it would be deleted
+            shutil.rmtree(earlier)
     found = steps(folder)
     for path in reversed(found):
         if problem := verify(path):
