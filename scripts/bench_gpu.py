@@ -345,6 +345,7 @@ def training(size: Size) -> Figures:
     for name, predicted in PREDICTED.items():
         preset, _, compiled = name.partition(", ")
         found[name] = training_speed(size, preset, compiled == "compiled")
+        print(f"{name}: {found[name]:,.0f}", flush=True)
         share = f"{found[name] / GOAL:.0%}" if preset == "base" else ""
         rows.append((name, f"{found[name]:,.0f}", f"{predicted:,}", share))
     found["goal of base"] = GOAL
@@ -356,7 +357,10 @@ def training_speed(size: Size, preset: str, compiled: bool) -> float:
     """Return the target tokens per second of steps that are taken as `Trainer` takes them."""
     warmup_steps = min(10, size.steps)
     with learner_of(size, preset, compiled) as (learner, plan):
+        started_at = time.perf_counter()
         learner.prepare()
+        if compiled:
+            print(f"compiled in {time.perf_counter() - started_at:.0f} s", flush=True)
         planned = plan.batches_from(Position())
         batches = load_batches(planned, Group(), DEVICE, num_micro_batches=1)
         pending: PendingStep | None = None
@@ -388,7 +392,7 @@ def decoding(size: Size) -> Figures:
     searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
     found: Figures = {}
     for name, options in searches.items():
-        list(translator.translate(lines[:100], options, warn=False, quiet=True))
+        list(translator.translate(lines[: len(lines) // 3], options, warn=False, quiet=True))
         torch.cuda.synchronize()
         started_at = time.perf_counter()
         list(translator.translate(lines, options, warn=False, quiet=True))

@@ -16,6 +16,7 @@ from mtcli.corpus.batching import BatchPlan, PairSource, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
 from mtcli.corpus.cache.info import read_data_info, write_data_info
 from mtcli.corpus.variants import SourceLengths, Variants, with_capitals
+from mtcli.errors import StorageError
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -151,6 +152,45 @@ def test_batches_with_variants_from_any_position_are_the_tail_of_all_batches(
     assert len({position.block for *_, position in whole}) > 1 or whole[-1][2].epoch > 1
     for start in (1, 17, 63):
         assert drawn(120 - start, whole[start - 1][2]) == whole[start:]
+
+
+def test_processes_that_draw_ahead_change_no_batch(
+    cache: EncodedPairs, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "BLOCK_ROWS_WITH_VARIANTS", 150)
+    monkeypatch.setattr(variants, "PORTION_VARIANTS", 20)
+
+    def drawn(plan: BatchPlan) -> list[tuple[list[int], list[list[int]], Position]]:
+        batches = islice(plan.batches_from(Position()), 120)
+        return [(b.origins.tolist(), collate(b.pairs, b.rows).tgt_in.tolist(), b.after) for b in batches]
+
+    expected = drawn(plan_of(cache, tokenizer))
+    plan = plan_of(cache, tokenizer)
+    monkeypatch.setattr(Variants, "draw", None)  # this process draws nothing itself
+    with plan.drawing_ahead(cores=3):
+        assert drawn(plan) == expected
+
+
+def test_an_ended_process_that_draws_is_reported(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
+    plan = plan_of(cache, tokenizer)
+    with plan.drawing_ahead(cores=2):
+        plan.block(0, 0)
+        assert plan._processes is not None
+        (process,) = plan._processes._processes
+        process.kill()
+        process.wait()
+        with pytest.raises(StorageError, match=r"lack of memory.*data\.variants=off"):
+            plan.block(1, 0)
+
+
+def test_the_processes_end_with_the_training(cache: EncodedPairs, tokenizer: Tokenizer) -> None:
+    plan = plan_of(cache, tokenizer)
+    with plan.drawing_ahead(cores=2):
+        plan.block(0, 0)
+        assert plan._processes is not None
+        (process,) = plan._processes._processes
+        assert process.poll() is None
+    assert process.returncode == 0
 
 
 def test_rows_come_in_the_order_in_which_they_are_asked_for(cache: EncodedPairs, tokenizer: Tokenizer) -> None:

@@ -6,6 +6,8 @@ position in training, and a resumed run draws the same batches as an uninterrupt
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from typing import Any, Protocol
@@ -18,7 +20,8 @@ from torch import Tensor
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, Lengths, Rows
 from mtcli.corpus.cache.prepare import Prepared
-from mtcli.corpus.variants import SHARES, EpochPairs, Variants
+from mtcli.corpus.variant_processes import MAX_PROCESSES, VariantProcesses
+from mtcli.corpus.variants import SHARES, DrawnVariants, EpochPairs, Variants
 from mtcli.runtime.device import copy_to
 from mtcli.text.special_tokens import BOS, EOS, PAD
 
@@ -297,6 +300,9 @@ class BatchPlan:
         self.blocks = max(1, -(-len(pairs) // (BLOCK_ROWS_WITH_VARIANTS if variants else BLOCK_ROWS)))
         """Blocks per epoch."""
         self._planned: tuple[tuple[int, int], Block] | None = None
+        self._processes: VariantProcesses | None = None
+        self._begun: dict[tuple[int, int], list[Future[DrawnVariants]]] = {}
+        """The variants that processes are drawing, by epoch and block."""
 
     @classmethod
     def of(cls, config: Config, data: Prepared) -> "BatchPlan":
@@ -316,22 +322,60 @@ class BatchPlan:
             variants = Variants(data.tokenizer, parts, settings.max_length, seed, shares=shares, annotators=data.terms)
         return cls(data.train, config.train.batch_tokens, seed, data.weights, variants)
 
-    def block(self, epoch: int, number: int) -> Block:
-        """Return one block of an epoch. The last one is kept in memory."""
-        if self._planned and self._planned[0] == (epoch, number):
-            return self._planned[1]
-        self._planned = None  # free it before planning: two blocks would take twice the memory
+    @contextmanager
+    def drawing_ahead(self, cores: int) -> Iterator[None]:
+        """Draw the variants of each block in other processes, while the batches of the block before are used.
+
+        Args:
+            cores: The cores of this process. With one, nothing is drawn ahead.
+        """
+        size = min(MAX_PROCESSES, cores - 1)
+        if self.variants is None or size < 1:
+            yield
+            return
+        self._processes = VariantProcesses(self.variants, self.pairs, size)
+        try:
+            yield
+        finally:
+            self._processes.close()
+            self._processes = None
+            self._begun = {}
+
+    def _begin_to_draw(self, epoch: int, number: int) -> None:
+        """Let the processes draw the variants of a block, if there are processes."""
+        if self._processes is not None and self.variants is not None and (epoch, number) not in self._begun:
+            chunks, key = self._chunks_of(epoch, number)
+            rows, _, _ = self.pairs.lengths(chunks)
+            self._begun[epoch, number] = self._processes.begin(self.variants.portions(rows, key))
+
+    def _drawn(self, variants: Variants, epoch: int, number: int, rows: Ints, key: tuple[int, ...]) -> DrawnVariants:
+        """Return the variants of a block."""
+        self._begin_to_draw(epoch, number)
+        if (epoch, number) in self._begun:
+            return DrawnVariants.together(each.result() for each in self._begun.pop((epoch, number)))
+        return variants.draw(self.pairs, rows, key)
+
+    def _chunks_of(self, epoch: int, number: int) -> tuple[Ints, tuple[int, ...]]:
+        """Return the chunks of the cache that a block has, and the key of its random draws."""
         chunks: Ints = np.arange(self.pairs.chunks)
         key: tuple[int, ...] = (self.seed, epoch)
         if self.blocks > 1:
             dealt = generator(*key).permutation(chunks)
             chunks = np.sort(dealt[number :: self.blocks])
             key = (*key, number + 1)
+        return chunks, key
+
+    def block(self, epoch: int, number: int) -> Block:
+        """Return one block of an epoch. The last one is kept in memory."""
+        if self._planned and self._planned[0] == (epoch, number):
+            return self._planned[1]
+        self._planned = None  # free it before planning: two blocks would take twice the memory
+        chunks, key = self._chunks_of(epoch, number)
         rows, src_lengths, tgt_lengths = self.pairs.lengths(chunks)
         weights = weights_within(rows, self.weights)
         epoch_pairs: PairSource = self.pairs
         if self.variants is not None:
-            drawn = self.variants.draw(self.pairs, rows, key)
+            drawn = self._drawn(self.variants, epoch, number, rows, key)
             epoch_pairs = EpochPairs(self.pairs, drawn)
             weights += weights_within(drawn.origins, self.weights)
             numbers = np.arange(len(self.pairs), len(self.pairs) + len(drawn.origins))
@@ -349,6 +393,7 @@ class BatchPlan:
         while True:
             block = self.block(epoch, number)
             end = Position(epoch, number + 1) if number + 1 < self.blocks else Position(epoch + 1)
+            self._begin_to_draw(end.epoch, end.block)
             for i, batch in enumerate(block.batches[first:], first + 1):
                 after = Position(epoch, number, i) if i < len(block.batches) else end
                 yield PlannedBatch(block.pairs, block.rows[batch], block.tokens(batch), after)

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs, Ids, Ints, Lengths, NumberedPair, Rows
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ids, Ints, Lengths, NumberedPair, Rows
 from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
@@ -63,6 +63,9 @@ MOST_JOINED = 4
 USUAL_SHARE = 0.99
 """Share of the training sources that are of usual length: a model translates longer ones worse."""
 
+PORTION_VARIANTS = 2_000
+"""Variants that are drawn at a time, in one process."""
+
 MAX_CHUNKS_MEASURED = 50
 """Chunks of the cache from which the lengths of sources are estimated."""
 
@@ -74,6 +77,18 @@ CAPITALS_FOR_TOKENIZER = 20
 
 
 @dataclass(frozen=True)
+class Portion:
+    """Some variants of a block, before they are drawn. Another process can draw them: they depend on nothing else."""
+
+    key: str
+    """Key of their random draws."""
+    rows: Ints
+    """(N, `MOST_JOINED`): the row of the cache that each is made from, and those that it is joined to, or -1."""
+    forms: Ints
+    """Number of the form of each, (N,)."""
+
+
+@dataclass(frozen=True)
 class DrawnVariants:
     """The variants of some rows."""
 
@@ -81,6 +96,15 @@ class DrawnVariants:
     """The row of the cache that each was made from, ascending; of joined rows, the first one."""
     src: Rows
     tgt: Rows
+
+    @classmethod
+    def together(cls, drawn: Iterable["DrawnVariants"]) -> "DrawnVariants":
+        """Return the variants of several portions, at least one, in their order."""
+        first, *others = drawn
+        for each in others:
+            src, tgt = _concatenated(first.src, each.src), _concatenated(first.tgt, each.tgt)
+            first = cls(np.concatenate([first.origins, each.origins]), src, tgt)
+        return first
 
 
 class Variants:
@@ -134,24 +158,43 @@ class Variants:
             rows: Row numbers, ascending.
             key: Identifies the epoch, and the block of it that the rows are.
         """
+        self.learn_words(pairs)
+        return DrawnVariants.together(self.draw_portion(pairs, portion) for portion in self.portions(rows, key))
+
+    def learn_words(self, pairs: EncodedPairs) -> None:
+        """Learn the words of the pairs of each direction, if this has not been done and a form needs them."""
         if not self._words and SINGLE_WORD in self._forms:
             self._words = {
                 direction: self._learn_words(pairs, direction) for direction in dict.fromkeys(self.languages)
             }
-        random = Random(f"variants {self.seed} {key}")
-        draws = np.random.Generator(np.random.Philox(random.getrandbits(64))).random(len(rows))
+
+    def portions(self, rows: Ints, key: tuple[int, ...]) -> list[Portion]:
+        """Choose the rows that are varied, and their forms. The arguments are those of `draw`."""
+        name = f"variants {self.seed} {key}"
+        random = np.random.Generator(np.random.Philox(Random(name).getrandbits(64)))
+        draws = random.random(len(rows))
         chosen = np.flatnonzero(draws < self._bounds[-1])
         forms = np.searchsorted(self._bounds, draws[chosen], side="right")
-        origins: list[int] = []
-        src: list[list[int]] = []
-        tgt: list[list[int]] = []
-        for start in range(0, len(chosen), CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            for origin, ours, theirs in self._varied(pairs, rows, chosen[part], forms[part], random):
-                origins.append(origin)
-                src.append(ours)
-                tgt.append(theirs)
-        return DrawnVariants(np.array(origins, dtype=rows.dtype), _as_rows(src), _as_rows(tgt))
+        groups = self._with_partners(rows, chosen, forms, random)
+        starts = range(0, max(1, len(chosen)), PORTION_VARIANTS)
+        slices = [slice(start, start + PORTION_VARIANTS) for start in starts]
+        return [Portion(f"{name} {taken.start}", groups[taken], forms[taken]) for taken in slices]
+
+    def _with_partners(self, rows: Ints, chosen: Ints, forms: Ints, random: np.random.Generator) -> Ints:
+        """Return the chosen rows with those of the same languages that they are joined to; see `Portion.rows`."""
+        groups = np.full((len(chosen), MOST_JOINED), -1, dtype=np.int64)
+        groups[:, 0] = rows[chosen]
+        is_joined = forms == (self._forms.index(JOINED) if JOINED in self._forms else -1)
+        own = chosen[is_joined]
+        part = self._part_of(rows[own])
+        first, end = np.searchsorted(rows, self._starts[part]), np.searchsorted(rows, self._starts[part + 1])
+        num_others = (end - first - 1)[:, None]
+        number = np.where(random.random(len(own)) < 0.5, 1, random.integers(2, MOST_JOINED, len(own)))
+        places = first[:, None] + random.integers(0, np.maximum(num_others, 1), (len(own), MOST_JOINED - 1))
+        places += places >= own[:, None]  # not the row itself: that would teach to repeat
+        wanted = (np.arange(MOST_JOINED - 1) < number[:, None]) & (num_others > 0)
+        groups[is_joined, 1:] = np.where(wanted, rows[np.minimum(places, len(rows) - 1)], -1)
+        return groups
 
     def _learn_words(self, pairs: EncodedPairs, direction: Direction) -> "_Words":
         """Learn which words of the pairs of a direction translate each other.
@@ -163,14 +206,10 @@ class Variants:
         step = -(-len(rows) // WORD_PAIRS) or 1
         return _Words([pair for _, pair in self._texts(pairs, rows[::step].tolist()).values()])
 
-    def _varied(
-        self, pairs: EncodedPairs, rows: Ints, chosen: Ints, forms: Ints, random: Random
-    ) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Yield the origin, the source ids and the target ids of the variants of the chosen places in `rows`."""
-        needed = [
-            [int(rows[place]), *self._partners(rows, int(rows[place]), form, random)]
-            for place, form in zip(chosen, forms, strict=True)
-        ]
+    def draw_portion(self, pairs: EncodedPairs, portion: Portion) -> DrawnVariants:
+        """Draw the variants of a portion. The words must have been learned."""
+        random = Random(portion.key)
+        needed = [[row for row in group if row >= 0] for group in portion.rows.tolist()]
         texts = self._texts(pairs, sorted(set(chain.from_iterable(needed))))
         origins: list[int] = []
         tags: list[list[int]] = []
@@ -178,13 +217,14 @@ class Variants:
         with_terms: list[int] = []
         """Numbers of the variants with annotations."""
         annotations: list[list[Annotation]] = []
-        for group, form in zip(needed, forms, strict=True):
+        parts = self._part_of(portion.rows[:, 0]).tolist()
+        for group, form, part in zip(needed, portion.forms.tolist(), parts, strict=True):
             if group[0] not in texts:
                 continue
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
             alike = [text for other_tag, text in known if other_tag == tag]
-            languages = self.languages[self._part_of(group[0])]
+            languages = self.languages[part]
             pair = self._in_form(alike, self._forms[form], languages, random)
             if pair is not None and self._annotators is not None and self._forms[form] == TERMS:
                 annotations.append(self._annotators[languages].annotations(pair, random))
@@ -198,25 +238,17 @@ class Variants:
         annotated = self.tokenizer.encode_annotated([varied[number][0] for number in with_terms], annotations)
         for number, terms, ids in zip(with_terms, annotations, annotated, strict=True):
             src[number], tgt[number] = self._inventor.replaced(ids, tgt[number], random) if terms else ([], [])
-        for origin, tag, ours, theirs in zip(origins, tags, src, tgt, strict=True):
-            if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length:
-                yield origin, tag + ours, theirs
+        kept = [
+            (origin, tag + ours, theirs)
+            for origin, tag, ours, theirs in zip(origins, tags, src, tgt, strict=True)
+            if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length
+        ]
+        origin_rows = np.array([origin for origin, _, _ in kept], dtype=np.int64)
+        return DrawnVariants(origin_rows, _as_rows([ids for _, ids, _ in kept]), _as_rows([ids for *_, ids in kept]))
 
-    def _partners(self, rows: Ints, row: int, form: int, random: Random) -> list[int]:
-        """Return the rows to which a row is joined, others of the same languages; none for other forms."""
-        if self._forms[form] != JOINED:
-            return []
-        number = 1 if random.random() < 0.5 else random.randint(2, MOST_JOINED - 1)
-        part = self._part_of(row)
-        first, own, end = np.searchsorted(rows, (self._starts[part], row, self._starts[part + 1]))
-        if end - first < 2:
-            return []
-        places = [first + random.randrange(end - first - 1) for _ in range(number)]
-        return [int(rows[place + (place >= own)]) for place in places]  # not the row itself: that would teach to repeat
-
-    def _part_of(self, row: int) -> int:
-        """Return the number of the part of the cache that a row is from."""
-        return int(np.searchsorted(self._starts, row, side="right")) - 1
+    def _part_of(self, rows: Ints) -> Ints:
+        """Return the number of the part of the cache that each row is from."""
+        return np.searchsorted(self._starts, rows, side="right") - 1
 
     def _in_form(self, pairs: Sequence[Pair], form: str, languages: Direction, random: Random) -> Pair | None:
         """Return pairs in a form, and in a second one in a share of them; None if the form does not apply.

@@ -146,6 +146,13 @@ class Trainer:
             log_next(session.run, test=bool(session.data.test), targets=session.config.data.target_languages)
             session.on_main_rank(partial(prepare_use, session, received, in_budget=False))
             return
+        with self.batch_plan.drawing_ahead(usable_cores() if runs_ahead(session.device) else 1):
+            self._train(received)
+
+    def _train(self, received: list[int]) -> None:
+        """Begin or resume, take steps until training ends, and prepare the model for its use."""
+        session = self.session
+        state = session.state
         if state.step:
             log.info("resuming at step %s", f"{state.step:,}")
             precision = "bf16" if self.learner.objective.bf16 else "float32"

@@ -37,6 +37,7 @@ class EncodedPairs:
         Raises:
             DataError: The file is missing or damaged.
         """
+        self.path = path
         self._words, self._chunks = _open(path)
         self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
         places = [[_index_in(self._words, array) for side in sides for array in side] for sides in self._chunks]
