@@ -266,6 +266,14 @@ def test_validations_and_saves_on_a_gpu_cost_less_than_5_percent_at_any_speed(
     assert len(world.saved) >= 4
 
 
+def test_a_short_time_on_a_gpu_is_used(simulate: Callable[..., Session]) -> None:
+    """Translating takes a GPU about as long for few pairs as for many. A tenth of the time may be left, not a fifth."""
+    world = World(step=0.033, validation=0.1, call=0.3, save=0.1, preparing=17.0)
+    session = simulate(world, on_gpu=True, **{"train.time": 60})
+    check(session, world, 60)
+    assert world.now >= 0.9 * 60
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.message for record in caplog.records if record.levelno >= logging.WARNING)
 

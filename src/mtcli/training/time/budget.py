@@ -231,7 +231,7 @@ class Budget:
         if not self.train.time:
             return None
         if self.measurement_is_due(state):
-            return self._affordable(MEASUREMENT_SHARE) * self.training_time(state)
+            return MEASUREMENT_SHARE * self.training_time(state)  # once, so on a GPU too
         return self._affordable(VALIDATION_SHARE) * self.training_time(state) / self.validations(state)
 
     def measurement_is_due(self, state: State) -> bool:
