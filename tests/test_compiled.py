@@ -193,7 +193,7 @@ def test_with_auto_a_failing_compiler_is_reported_once(
     monkeypatch.setattr(Transformer, "hidden_states", lambda model, src, tgt: model.output.weight[src])
     objective = objective_of()
     with caplog.at_level(logging.WARNING, logger="mtcli"):
-        compile_objective(objective, TrainConfig(), CPU)
+        compile_objective(objective, TrainConfig(compile="auto"), CPU)
     (warning,) = caplog.messages
     assert "training is slower (no C compiler); --set train.compile=off" in warning
     assert objective.hidden_states == objective.model.hidden_states
@@ -222,8 +222,9 @@ def test_auto_compiles_long_runs_on_cuda_with_triton(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiled, "find_spec", lambda name: name in installed or None)
 
     def decide(device: torch.device = CUDA, **settings: Any) -> bool:
-        return should_compile(TrainConfig(**settings), device)
+        return should_compile(TrainConfig(**{"compile": "auto", **settings}), device)
 
+    assert not should_compile(TrainConfig(), CUDA)
     assert decide()
     assert decide(time="15m", max_steps=10_000)
     assert decide(max_steps=2_500, accumulate=4)

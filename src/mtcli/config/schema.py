@@ -269,7 +269,7 @@ class TrainConfig(_Section):
     """Precision of matrix products. `auto`: bf16 on CPUs and CUDA GPUs with instructions for it, otherwise float32."""
     deterministic: bool = False
     """On CUDA, use only deterministic operations: slower, but a resumed run gives the bits of an uninterrupted one."""
-    compile: Literal["auto", "on", "off"] = "auto"
+    compile: Literal["auto", "on", "off"] = "off"
     """Compile encoder and decoder with `torch.compile`. `auto`: in long runs on CUDA, if Triton is installed."""
     seed: Annotated[int, Within(limits.SEED)] = 1
     """Seed of the initial weights, dropout and the order of batches."""

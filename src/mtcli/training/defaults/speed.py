@@ -20,7 +20,8 @@ MIN_MPS_SECONDS = 0.05
 
 FLOPS_SHARE = 0.6
 BANDWIDTH_SHARE = 0.65
-"""Shares of the peaks of a CUDA device that training reaches. A prediction: no GPU has been measured.
+"""Shares of the peaks of a CUDA device that training reaches, where the host is fast enough. A prediction: on the one
+machine that was measured, the host is the limit.
 
 They were chosen so that the predictions agree with a model of each operation, for base and big. The operations of a
 step are counted on a simulated device. A step of base with a batch of 25,000 tokens has 10.5 TFLOP of matrix products
@@ -37,10 +38,12 @@ LOSS_BYTES = 4
 vocabulary: each logit is read and overwritten in bf16."""
 
 LAUNCHES_PER_LAYER = 87
-LAUNCH_SECONDS = 6.5e-6
-"""Operations of a step per layer (base has 1,037), and the time in which the host launches one: between 5 and 8 µs.
+LAUNCH_SECONDS = 50e-6
+"""Operations of a step per layer (base has 1,037), and the time in which the host launches one.
 
-However small the batch is, a step on CUDA takes no less time than its launches.
+However small the batch is, a step on CUDA takes no less time than its launches. A step of tiny, with 8 layers, took 33 to
+44 ms on a virtual machine with an H100 and PyTorch 2.11 (docs/gpu.md), where a single addition took 11 µs: most of the
+time is that of Python, autograd and autocast. A faster host needs less.
 """
 
 SECONDS_WITHOUT_BUDGET = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
