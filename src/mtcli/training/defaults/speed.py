@@ -41,9 +41,9 @@ LAUNCHES_PER_LAYER = 87
 LAUNCH_SECONDS = 50e-6
 """Operations of a step per layer (base has 1,037), and the time in which the host launches one.
 
-However small the batch is, a step on CUDA takes no less time than its launches. A step of tiny, with 8 layers, took 33 to
-44 ms on a virtual machine with an H100 and PyTorch 2.11 (docs/gpu.md), where a single addition took 11 µs: most of the
-time is that of Python, autograd and autocast. A faster host needs less.
+However small the batch is, a step on CUDA takes no less time than its launches. A step of tiny, with 8 layers, took 33
+to 44 ms on a virtual machine with an H100 and PyTorch 2.11 (docs/gpu.md), where a single addition took 11 µs: most of
+the time is that of Python, autograd and autocast. A faster host needs less.
 """
 
 SECONDS_WITHOUT_BUDGET = {"cpu": 3 * 3600, "cuda": 24 * 3600, "mps": 24 * 3600}
