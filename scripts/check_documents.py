@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 
-from mtcli.documents.formats.archive import Entry, read_archive, write_archive
+from mtcli.documents.formats.archive import ArchiveEntry, read_archive, write_archive
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.registry import MODULES, read_document
 from mtcli.documents.markup.inline import Inline
@@ -175,7 +175,10 @@ def mutated_archive(content: bytes, rng: random.Random) -> bytes:
     is_text = re.compile(r"\.(?:xml|rels|xhtml|html?|opf|ncx)$|^mimetype$")
     chosen = rng.choice([entry.name for entry in entries if is_text.search(entry.name) and entry.content])
     return write_archive(
-        [Entry(entry.info, mutated_bytes(entry.content, rng)) if entry.name == chosen else entry for entry in entries]
+        [
+            ArchiveEntry(entry.info, mutated_bytes(entry.content, rng)) if entry.name == chosen else entry
+            for entry in entries
+        ]
     )
 
 

@@ -21,7 +21,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
 from mtcli.evaluation import confidence as fitting
-from mtcli.evaluation.confidence import Example, TooFewError, fit, noisy_pairs, reliability, update_confidence
+from mtcli.evaluation.confidence import ScoredLine, TooFewError, fit, noisy_pairs, reliability, update_confidence
 from mtcli.report.info import summary
 from mtcli.report.run_report import write_report
 from mtcli.serve.app import load_app
@@ -36,7 +36,7 @@ HELD_OUT = toy_pairs(120, seed=9)
 LINES = ["red blue tree.", "Ana 42 moon house?", "stone."]
 
 
-def invented(number: int, seed: int, *, noisy: bool = False) -> list[Example]:
+def invented(number: int, seed: int, *, noisy: bool = False) -> list[ScoredLine]:
     """Return translations whose chrF falls with the negative log-likelihood per token, with an error."""
     random = Random(seed)
     examples = []
@@ -45,7 +45,7 @@ def invented(number: int, seed: int, *, noisy: bool = False) -> list[Example]:
         tgt = max(1, round(src * random.uniform(0.7, 1.3)))
         nll = random.uniform(3, 5) if noisy else random.gammavariate(4, 0.15)
         chrf = 5 * random.random() if noisy else 90 * math.exp(-nll) + random.gauss(0, 8)
-        examples.append(Example(features(-nll * (tgt + 1), tgt, src), min(100.0, max(0.0, chrf)), noisy))
+        examples.append(ScoredLine(features(-nll * (tgt + 1), tgt, src), min(100.0, max(0.0, chrf)), noisy))
     return examples
 
 
@@ -57,7 +57,7 @@ def fitted() -> Confidence:
     return fit(EXAMPLES, beam_size=4)
 
 
-def confidence_of(fitted: Confidence, example: Example) -> float:
+def confidence_of(fitted: Confidence, example: ScoredLine) -> float:
     return fitted.chrf_at(fitted.weighted_sum(example.values))
 
 
@@ -105,7 +105,7 @@ def test_less_probable_translations_have_less_confidence(fitted: Confidence) -> 
 
 
 def test_the_pairs_of_a_fit_may_all_be_equal() -> None:
-    same = [Example(features(-3.0, 5, 5), 40.0)] * 200
+    same = [ScoredLine(features(-3.0, 5, 5), 40.0)] * 200
     assert fit(same, beam_size=1).of(-3.0, 5, 5) == pytest.approx(40)
     assert fit(same, beam_size=1).of(-90.0, 2, 5) == pytest.approx(40)
 

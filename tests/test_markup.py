@@ -17,7 +17,7 @@ from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_
 from mtcli.documents.markup.placement import Layout, diagonal_links
 from mtcli.documents.markup.sentences import translate_candidates
 from mtcli.runtime.progress import Progress
-from mtcli.text.placeholders import TOKENS, Span, find_protected, protected_of, without_added
+from mtcli.text.placeholders import TOKENS, Offsets, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans
 from mtcli.translate.translation import Candidate, Links, Options, Translation
 
@@ -235,7 +235,7 @@ def test_a_lost_placeholder_at_the_end_leaves_no_space_there() -> None:
     assert [lines for lines, _ in stub.calls] == [["one %d"], ["one"]]
 
 
-class CountingList(list[Span]):
+class CountingList(list[Offsets]):
     """Counts how often an element is read."""
 
     num_reads = 0
@@ -244,7 +244,7 @@ class CountingList(list[Span]):
         self.num_reads += 1
         return super().__getitem__(index)
 
-    def __iter__(self) -> Iterator[Span]:
+    def __iter__(self) -> Iterator[Offsets]:
         self.num_reads += len(self)
         return super().__iter__()
 

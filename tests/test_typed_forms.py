@@ -12,7 +12,7 @@ from mtcli.text.letter_case import is_cased
 from mtcli.text.lines import Pair
 from mtcli.text.placeholders import TOKENS
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
-from mtcli.text.typed_forms import FORMS, Place, joined, with_symbol
+from mtcli.text.typed_forms import FORMS, SymbolPlace, joined, with_symbol
 
 PAIRS: dict[tuple[str, str], list[Pair]] = {
     ("en", "de"): [
@@ -169,7 +169,7 @@ def test_typing_errors_need_words_of_letters() -> None:
 
 @pytest.mark.parametrize("place", ["start", "middle", "end"])
 @pytest.mark.parametrize(("languages", "pair"), CASES)
-def test_a_symbol_is_on_both_sides_once(place: Place, languages: tuple[str, str], pair: Pair) -> None:
+def test_a_symbol_is_on_both_sides_once(place: SymbolPlace, languages: tuple[str, str], pair: Pair) -> None:
     for seed in range(200):
         random = Random(seed)
         new = symbol(languages, random)

@@ -14,7 +14,7 @@ from mtcli.documents.markup.sentences import InlineTranslation
 from mtcli.documents.pipeline import TranslatedSegment, translate_whole
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms, uses
-from mtcli.text.placeholders import Span, find_protected, is_part_of_protected
+from mtcli.text.placeholders import Offsets, find_protected, is_part_of_protected
 from mtcli.text.words import character_spans, word_spans
 from mtcli.translate.line_warnings import (
     check_tags,
@@ -209,11 +209,11 @@ def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequenc
 class _Copy:
     """A text that is the same in a line and in its translation."""
 
-    src: Span
-    tgt: Span
+    src: Offsets
+    tgt: Offsets
 
 
-def _copies(line: str, src_span: Span, text: str, tgt_span: Span, *, is_translated: bool) -> Iterator[_Copy]:
+def _copies(line: str, src_span: Offsets, text: str, tgt_span: Offsets, *, is_translated: bool) -> Iterator[_Copy]:
     """Yield the protected texts of a sentence and of its translation that are as often in both, in their order.
 
     All of a sentence that is not translated, and that stays as it is, is one.
@@ -241,7 +241,7 @@ def _starts_of_protected(text: str) -> dict[str, list[int]]:
     return found
 
 
-def _places(part: str, whole: str, span: Span, copied: Iterable[Span]) -> list[int]:
+def _places(part: str, whole: str, span: Offsets, copied: Iterable[Offsets]) -> list[int]:
     """Return where each word of a part is in a span of the whole text, which may have more words; -1: nowhere.
 
     Args:
@@ -280,11 +280,11 @@ class _Words:
         """Return the number of the word at an offset."""
         return self._number[offset]
 
-    def within(self, span: Span) -> list[int]:
+    def within(self, span: Offsets) -> list[int]:
         """Return the numbers of the words with a part in a span."""
         return [number for number in dict.fromkeys(self._number[slice(*span)]) if number >= 0]
 
-    def only_in(self, spans: Sequence[Span]) -> set[int]:
+    def only_in(self, spans: Sequence[Offsets]) -> set[int]:
         """Return the numbers of the words in some spans that have no letter or digit outside of them."""
         inside = {offset for span in spans for offset in range(*span)}
         found = {self._number[offset] for offset in inside}

@@ -77,7 +77,7 @@ class TooFewError(Exception):
 
 
 @dataclass(frozen=True)
-class Example:
+class ScoredLine:
     """A translation with a reference."""
 
     values: Features
@@ -138,7 +138,7 @@ def examples_of(
     seconds_left: Callable[[], float],
     *,
     is_noisy: Sequence[bool] = (),
-) -> list[Example]:
+) -> list[ScoredLine]:
     """Translate the sources of pairs, and return what the search knows of the translations, with their chrF.
 
     Args:
@@ -146,13 +146,13 @@ def examples_of(
         options: Options of the search.
         pairs: Sentence pairs, in an order in which the first ones are a sample of all.
         seconds_left: Returns the seconds that remain. Those pairs are taken for which they are enough.
-        is_noisy: For each pair, see `Example`; empty: none is.
+        is_noisy: For each pair, see `ScoredLine`; empty: none is.
     """
     options = replace(options, scores=True, repair=True)
     progress = Progress("calibrating", total=len(pairs), unit="lines")
     (metric,) = sacrebleu_metrics(("chrf",), False, None)
     noise = is_noisy or [False] * len(pairs)
-    examples: list[Example] = []
+    examples: list[ScoredLine] = []
     first = 0
     size = FIRST_LINES
     seconds = 0.0
@@ -168,7 +168,7 @@ def examples_of(
                 if row and np.isfinite(best.log_prob):
                     values = features(best.log_prob, len(best.ids), len(row))
                     chrf = _chrf(metric, best.text, pairs[number][1])
-                    examples.append(Example(values, chrf, noise[number]))
+                    examples.append(ScoredLine(values, chrf, noise[number]))
             seconds = time.monotonic() - started_at
             first += len(part)
             size *= 2
@@ -211,7 +211,7 @@ def calibrate(
     return fit(examples, options.beam_size)
 
 
-def fit(examples: Sequence[Example], beam_size: int) -> Confidence:
+def fit(examples: Sequence[ScoredLine], beam_size: int) -> Confidence:
     """Fit a confidence to translations with references, and measure how reliable it is on translations it did not see.
 
     Args:
@@ -241,7 +241,7 @@ def reliability(rated: Sequence[tuple[float, float]]) -> list[Reliability]:
     return [Reliability(confidence=round(float(mean), 2), chrf=round(float(chrf), 2)) for mean, chrf in means]
 
 
-def _fit_once(examples: Sequence[Example], beam_size: int) -> Confidence:
+def _fit_once(examples: Sequence[ScoredLine], beam_size: int) -> Confidence:
     """Fit a confidence."""
     values = np.array([example.values for example in examples])
     chrf = np.array([example.chrf for example in examples])

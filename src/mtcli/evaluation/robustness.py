@@ -14,7 +14,7 @@ from mtcli.terms.annotation import TermAnnotator
 from mtcli.text.invented_symbols import symbol
 from mtcli.text.letter_case import upper
 from mtcli.text.lines import Pair
-from mtcli.text.typed_forms import FORMS, Place, joined, with_symbol, without_final_mark
+from mtcli.text.typed_forms import FORMS, SymbolPlace, joined, with_symbol, without_final_mark
 from mtcli.text.words import words_of
 
 MAX_PAIRS = 500
@@ -26,7 +26,7 @@ SEED = 1
 AS_IT_IS = "as it is"
 """Name of the form of the test pairs."""
 
-PLACES: dict[str, Place] = {
+PLACES: dict[str, SymbolPlace] = {
     "symbol at the end": "end",
     "symbol at the start": "start",
     "symbol in the middle": "middle",

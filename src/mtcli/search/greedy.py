@@ -16,7 +16,7 @@ from mtcli.search.constraints import Constraints, Ids, Limits
 from mtcli.search.step import Hypothesis, rows_to_keep
 from mtcli.text.special_tokens import BOS, EOS
 
-Choice = Callable[[Tensor, Ids], Tensor]
+Choose = Callable[[Tensor, Ids], Tensor]
 """Chooses the next tokens (B,) from log-probabilities (B, V) and the sentence of each row (B,)."""
 
 FINISHED = -1
@@ -24,12 +24,12 @@ FINISHED = -1
 
 
 def most_likely(log_p: Tensor, sentences: Ids) -> Tensor:
-    """Return the most likely token of each row; a `Choice`."""
+    """Return the most likely token of each row; a `Choose`."""
     return argmax(log_p)
 
 
-def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator]) -> Choice:
-    """Return a `Choice` that draws from softmax(log_p / temperature).
+def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator]) -> Choose:
+    """Return a `Choose` that draws from softmax(log_p / temperature).
 
     Args:
         temperature: Above 0; below 1 it favours likely tokens.
@@ -37,7 +37,7 @@ def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator
         generators: One for each sentence, on the CPU, so that what is drawn for it does not depend on the other
             sentences of the batch.
 
-    The `Choice` returns a tensor on the CPU. It raises `NotFiniteError` if a probability is NaN.
+    The `Choose` returns a tensor on the CPU. It raises `NotFiniteError` if a probability is NaN.
     """
 
     def choose(log_p: Tensor, sentences: Ids) -> Tensor:
@@ -54,7 +54,7 @@ def sampler(temperature: float, top_k: int, generators: Sequence[torch.Generator
 
 
 @torch.inference_mode()
-def greedy_search(model: SearchModel, src: Tensor, limits: Limits, choose: Choice = most_likely) -> list[Hypothesis]:
+def greedy_search(model: SearchModel, src: Tensor, limits: Limits, choose: Choose = most_likely) -> list[Hypothesis]:
     """Translate each sentence token by token, without going back.
 
     The host waits for the device once a step: for the tokens.

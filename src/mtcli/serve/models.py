@@ -176,7 +176,7 @@ def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenModel:
     """The model of a request."""
 
     model: ServedModel
@@ -259,7 +259,7 @@ class Models:
                 raise HTTPException(400, f"target: {subject} several target languages; choose from {choices}")
         return sorted(found, key=lambda model: target not in model.targets)
 
-    def choose(self, source: str, target: str, texts: Iterable[str]) -> Choice:
+    def choose(self, source: str, target: str, texts: Iterable[str]) -> ChosenModel:
         """Return the model of a request, by the language of its texts if the source is `auto`.
 
         Raises:
@@ -267,10 +267,10 @@ class Models:
         """
         candidates = self.candidates(source, target)
         if source != "auto":
-            return Choice(candidates[0], 0.0)
+            return ChosenModel(candidates[0], 0.0)
         guesses = {guess.language: guess.probability for guess in self.identify("\n".join(texts))}
         best = max(candidates, key=lambda model: guesses.get(model.src, 0.0))
-        return Choice(best, percent(guesses.get(best.src, 0.0)))
+        return ChosenModel(best, percent(guesses.get(best.src, 0.0)))
 
 
 def _matching(code: str, known: Sequence[str]) -> str:

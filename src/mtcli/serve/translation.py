@@ -35,7 +35,7 @@ from mtcli.serve.batcher import (
     TooLongError,
     WaitingTranslator,
 )
-from mtcli.serve.models import Choice, Models, ServedModel
+from mtcli.serve.models import ChosenModel, Models, ServedModel
 from mtcli.serve.requests import CorrectionRequest, RequestLimits, TranslationRequest
 from mtcli.serve.uploads import Upload
 from mtcli.terms.terms import Terms, parse_terms
@@ -312,7 +312,7 @@ class TranslationService:
             else:
                 counted.work.add_done_callback(uncount)
 
-    async def _choose(self, fields: TranslationRequest) -> Choice:
+    async def _choose(self, fields: TranslationRequest) -> ChosenModel:
         if fields.source != "auto":
             return self.models.choose(fields.source, fields.target, ())
         texts = (_TAG.sub(" ", text) if fields.format == "html" else text for text in fields.texts)

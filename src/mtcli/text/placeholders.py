@@ -142,7 +142,7 @@ ADDED = 16
 LONG = 2_000
 """Characters of a text from which the search lets other threads run, see `_found`."""
 
-Span = tuple[int, int]
+Offsets = tuple[int, int]
 """The start and the end of a part of a text."""
 
 
@@ -152,7 +152,7 @@ def _pattern() -> re.Pattern[str]:
     return re.compile(_PROTECTED)
 
 
-def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
+def find_protected(text: str, *, decimals: bool = False) -> list[Offsets]:
     """Return the spans of a text that must not be translated, in order. They do not overlap.
 
     They are URLs, e-mail addresses, paths and names of files, tags written as text, placeholders of common formats
@@ -167,7 +167,7 @@ def find_protected(text: str, *, decimals: bool = False) -> list[Span]:
     return [match.span() for match in _matches(text, decimals=decimals)]
 
 
-def is_part_of_protected(span: Span, protected: Iterable[Span]) -> bool:
+def is_part_of_protected(span: Offsets, protected: Iterable[Offsets]) -> bool:
     """Return True if a span has a part of a protected one, but not all of it."""
     start, end = span
     return any(

@@ -12,7 +12,7 @@ from functools import cache
 
 from mtcli.text import languages
 from mtcli.text.letter_case import capitalized, has_case, is_cased, lower, upper
-from mtcli.text.placeholders import Span, find_protected
+from mtcli.text.placeholders import Offsets, find_protected
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import combining_marks
 
@@ -182,7 +182,7 @@ def _word_pattern() -> re.Pattern[str]:
     return re.compile(rf"{letters}(?:['’-]{letters})*")
 
 
-def _word_spans(text: str, fixed: Sequence[Span]) -> list[Span]:
+def _word_spans(text: str, fixed: Sequence[Offsets]) -> list[Offsets]:
     """Return the spans of the words that have capitals in their script, outside of `fixed`."""
     spans = []
     for start, end in _gaps(text, fixed):
@@ -191,7 +191,7 @@ def _word_spans(text: str, fixed: Sequence[Span]) -> list[Span]:
     return spans
 
 
-def _fixed_spans(text: str) -> list[Span]:
+def _fixed_spans(text: str) -> list[Offsets]:
     """Return the spans of text whose case stays, in order: protected text, unusual words, the tag of a language."""
     tag = _TAG.match(text)
     spans = [tag.span()] if tag else []
@@ -201,7 +201,7 @@ def _fixed_spans(text: str) -> list[Span]:
     return sorted([*spans, *find_protected(text, decimals=True)])
 
 
-def _gaps(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+def _gaps(text: str, spans: Sequence[Offsets]) -> Iterator[Offsets]:
     """Yield the spans of a text between others, which may overlap."""
     end = 0
     for start, next_end in spans:
@@ -211,7 +211,7 @@ def _gaps(text: str, spans: Sequence[Span]) -> Iterator[Span]:
     yield end, len(text)
 
 
-def _without(text: str, spans: Sequence[Span]) -> str:
+def _without(text: str, spans: Sequence[Offsets]) -> str:
     return " ".join(text[start:end] for start, end in _gaps(text, spans))
 
 

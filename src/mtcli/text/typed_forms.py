@@ -22,7 +22,7 @@ from mtcli.text.writing_systems import UNSPACED, combining_marks
 Form = Callable[[Pair, tuple[str, str], Random], Pair | None]
 """Takes a pair, its languages and random numbers, and returns the pair in a form, None if it does not apply."""
 
-Place = Literal["start", "middle", "end"]
+SymbolPlace = Literal["start", "middle", "end"]
 """Where a symbol is inserted."""
 
 ERROR_SHARE = 0.03
@@ -192,7 +192,7 @@ def symbol_at_end(pair: Pair, languages: tuple[str, str], random: Random) -> Pai
     return with_symbol(pair, languages, random, invented_symbols.symbol(languages, random), "end")
 
 
-def with_symbol(pair: Pair, languages: tuple[str, str], random: Random, symbol: str, place: Place) -> Pair | None:
+def with_symbol(pair: Pair, languages: tuple[str, str], random: Random, symbol: str, place: SymbolPlace) -> Pair | None:
     """Insert a symbol once on both sides; None if a side has it already, or has no such place.
 
     A symbol with letters has spaces around it. Others are often written without, in scripts without spaces mostly.

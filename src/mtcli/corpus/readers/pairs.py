@@ -12,7 +12,7 @@ from pathlib import Path
 from mtcli.corpus.readers import tables
 from mtcli.corpus.readers.rows import RowReader, dataset_rows, parquet_rows
 from mtcli.corpus.readers.run_pairs import run_pairs
-from mtcli.corpus.readers.sources import Form, form_suffix, resolve
+from mtcli.corpus.readers.sources import PairsForm, form_suffix, resolve
 from mtcli.corpus.readers.xml_pairs import xml_records
 from mtcli.errors import DataError
 from mtcli.runtime.progress import Progress
@@ -150,7 +150,7 @@ def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts
 
 
 def numbered_records(
-    form: Form,
+    form: PairsForm,
     path: Path,
     src: str,
     tgt: str,
@@ -159,7 +159,7 @@ def numbered_records(
     counts: Counts,
     replace: bool = False,
     lenient: bool = False,
-) -> Iterator[tables.Record]:
+) -> Iterator[tables.NumberedRow]:
     """Read the records of a file of one of `NUMBERED_FORMS` with line numbers, including those that are not pairs."""
     if form == "tmx" or form == "xliff":
         return xml_records(form, path, src, tgt, swap=swap, counts=counts, replace=replace)
@@ -168,7 +168,7 @@ def numbered_records(
     return read(lines, str(path), src, tgt, swap=swap, notices=counts.notices)
 
 
-def _numbered_pairs(records: Iterable[tables.Record], path: Path) -> Iterator[Pair]:
+def _numbered_pairs(records: Iterable[tables.NumberedRow], path: Path) -> Iterator[Pair]:
     for number, record in records:
         if isinstance(record, tables.BadRow):
             raise DataError(f"{path}:{number}: {record.problem}; {record.remedy}")

@@ -18,11 +18,11 @@ from mtcli.errors import DataError, UsageError
 from mtcli.text.languages import known
 from mtcli.text.lines import decompression, read_lines
 
-Form = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "run", "dataset"]
+PairsForm = Literal["tsv", "csv", "tmx", "xliff", "json", "parquet", "prefix", "two", "run", "dataset"]
 """`prefix`: PREFIX.SRC and PREFIX.TGT. `two`: two files joined by a comma. `run`: the pairs in a run folder.
 `dataset`: another folder, or a Hub name."""
 
-FORMS = (
+PAIRS_FORMS = (
     "a prefix (data/train for data/train.en and data/train.de), two files joined by a comma, "
     "a .tsv, .csv, .tmx, .xliff, .jsonl or .parquet file, a run, a folder, or a Hub name (owner/name:config#split)"
 )
@@ -34,7 +34,7 @@ RUN_SPLITS = {
 }
 """The files with the pairs of each split of a run."""
 
-_FORM_OF: dict[str, Form] = {
+_FORM_OF: dict[str, PairsForm] = {
     ".tsv": "tsv",
     ".csv": "csv",
     ".tmx": "tmx",
@@ -116,7 +116,7 @@ def source_files(spec: str, src: str, tgt: str) -> list[Path]:
     return found
 
 
-def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
+def resolve(spec: str, src: str, tgt: str) -> tuple[PairsForm, list[Path]]:
     """Return the form of a source, and its local paths: one or two files, a folder, or none for a Hub data set.
 
     Raises:
@@ -126,7 +126,7 @@ def resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
         return _resolve(spec, src, tgt)
 
 
-def _resolve(spec: str, src: str, tgt: str) -> tuple[Form, list[Path]]:
+def _resolve(spec: str, src: str, tgt: str) -> tuple[PairsForm, list[Path]]:
     """Return the form and the files of a name; see `resolve`."""
     path = Path(spec)
     form = file_form(path)
@@ -189,7 +189,7 @@ def _check_folder(folder: Path, languages: tuple[str, str]) -> None:
             raise DataError(f"{folder}: a folder with one file per language ({names}); give {folder / stem}")
 
 
-def file_form(path: Path) -> Form | None:
+def file_form(path: Path) -> PairsForm | None:
     """Return the form of a file that contains both sides; None: there is no such file.
 
     Its suffix decides. A `.txt` file is a TSV if it looks like one.
@@ -271,10 +271,10 @@ def _not_found(spec: str, src: str, tgt: str) -> str:
     halves = _halves(spec)
     if halves:
         missing = [file for file in halves[0] if not file.is_file()]
-        return f"{' and '.join(map(str, missing))}: no such file; give {FORMS}"
+        return f"{' and '.join(map(str, missing))}: no such file; give {PAIRS_FORMS}"
     if form_suffix(path) in _FORM_OF:
-        return f"{spec}: no such file; give {FORMS}"
-    return f"{spec}: no such file or folder, and no {spec}.{src} and {spec}.{tgt}; give {FORMS}"
+        return f"{spec}: no such file; give {PAIRS_FORMS}"
+    return f"{spec}: no such file or folder, and no {spec}.{src} and {spec}.{tgt}; give {PAIRS_FORMS}"
 
 
 def _remedy(path: Path) -> str:
@@ -293,7 +293,7 @@ def _remedy(path: Path) -> str:
     prefix, _, suffix = re.sub(r"(?i)\.gz$", "", str(path)).rpartition(".")
     if prefix and known(suffix):
         return f"one side only; give both sides as {prefix}, or as two files joined by a comma"
-    return f"its name does not tell its form; rename it to .tsv, .csv or .jsonl, or give {FORMS}"
+    return f"its name does not tell its form; rename it to .tsv, .csv or .jsonl, or give {PAIRS_FORMS}"
 
 
 def _text_file_remedy(path: Path) -> str:

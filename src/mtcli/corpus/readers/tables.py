@@ -228,7 +228,7 @@ class BadRow:
     text: str
 
 
-Record = tuple[int, Pair | BadRow]
+NumberedRow = tuple[int, Pair | BadRow]
 
 
 def first_row(form: str, lines: Iterable[str]) -> list[str]:
@@ -244,7 +244,7 @@ def first_row(form: str, lines: Iterable[str]) -> list[str]:
 
 def tsv_records(
     lines: Iterable[str], name: str, src: str, tgt: str, *, swap: bool, notices: list[str]
-) -> Iterator[Record]:
+) -> Iterator[NumberedRow]:
     """Read the records of tab-separated lines. Quotation marks are text, and further columns are ignored.
 
     Args:
@@ -272,7 +272,7 @@ def tsv_records(
 
 def _tsv_pairs(
     numbered: Iterable[tuple[int, str]], columns: Columns, name: str, notices: list[str]
-) -> Iterator[Record]:
+) -> Iterator[NumberedRow]:
     """Split numbered lines at tabs; at the end, note the lines with columns that are not read."""
     needed = max(columns.src, columns.tgt) + 1
     with_more = 0
@@ -298,7 +298,7 @@ def _tsv_pairs(
 
 def csv_records(
     lines: Iterable[str], name: str, src: str, tgt: str, *, swap: bool, notices: list[str]
-) -> Iterator[Record]:
+) -> Iterator[NumberedRow]:
     """Read the records of CSV: quoted where needed, separated by `,`, `;` or tabs, whichever fits.
 
     Without a header the first two columns are the pair. A line break inside a field becomes a space.
@@ -354,7 +354,7 @@ def _csv_pairs(
     delimiter: str,
     name: str,
     notices: list[str],
-) -> Iterator[Record]:
+) -> Iterator[NumberedRow]:
     """Select the two sides of rows; at the end, note the line breaks that became spaces.
 
     Args:
@@ -384,7 +384,7 @@ def _csv_pairs(
             notices.append(f"{name}: {line_break_notice(with_line_break)}")
 
 
-def _note_title(records: Iterator[Record], name: str, notices: list[str]) -> Iterator[Record]:
+def _note_title(records: Iterator[NumberedRow], name: str, notices: list[str]) -> Iterator[NumberedRow]:
     """Pass on all records; add a notice if the first one looks like titles and one soon after it is a sentence."""
     first = next(records, None)
     if first is None:
@@ -415,7 +415,7 @@ def _is_sentence(cell: str) -> bool:
     return len(text.split()) > HEADER_WORDS or text.endswith(_SENTENCE_END)
 
 
-def _note_quotes(records: Iterable[Record], name: str, notices: list[str]) -> Iterator[Record]:
+def _note_quotes(records: Iterable[NumberedRow], name: str, notices: list[str]) -> Iterator[NumberedRow]:
     """Pass on all records; at the end, add a notice if a spreadsheet seems to have put quotation marks around cells.
 
     A whole sentence in quotation marks may be direct speech. A notice needs doubled quotation marks inside a quoted

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
 from mtcli.corpus.readers.safe_xml import Element, iterate_elements
-from mtcli.corpus.readers.tables import Record, line_break_notice
+from mtcli.corpus.readers.tables import NumberedRow, line_break_notice
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import base, same
@@ -165,7 +165,7 @@ def _text_without_codes(element: Element) -> Iterator[str]:
 
 def xml_records(
     form: XmlForm, path: Path, src: str, tgt: str, *, swap: bool, counts: Counts, replace: bool = False
-) -> Iterator[Record]:
+) -> Iterator[NumberedRow]:
     """Read the pairs of a file with their line numbers.
 
     A language of the file stands for a code if both are the same, otherwise if they differ in script or region only:
@@ -279,7 +279,7 @@ class _Selection:
             yield line_break_notice(self.with_line_break)
 
 
-def _pairs(units: Iterable[Unit], selection: _Selection, counts: Counts) -> Iterator[Record]:
+def _pairs(units: Iterable[Unit], selection: _Selection, counts: Counts) -> Iterator[NumberedRow]:
     """Yield the pairs of units; at the end, add the notices."""
     try:
         for unit in units:

@@ -29,7 +29,7 @@ _UNSAFE_NAME = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """A file in an archive."""
 
     info: zipfile.ZipInfo
@@ -54,7 +54,7 @@ class ArchiveDocument:
     def __init__(
         self,
         content: bytes,
-        entries: Sequence[Entry],
+        entries: Sequence[ArchiveEntry],
         parts: Mapping[str, Document],
         edited: Mapping[str, bytes] | None = None,
     ):
@@ -75,11 +75,11 @@ class ArchiveDocument:
         if all(written.get(entry.name, entry.content) == entry.content for entry in self._entries):
             return self._content
         written |= self._edited
-        entries = [Entry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
+        entries = [ArchiveEntry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
         return write_archive(entries, read_comment(self._content))
 
 
-def read_archive(content: bytes, name: str) -> list[Entry]:
+def read_archive(content: bytes, name: str) -> list[ArchiveEntry]:
     """Read all files of an archive.
 
     Args:
@@ -93,7 +93,7 @@ def read_archive(content: bytes, name: str) -> list[Entry]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             infos = archive.infolist()
             _check(infos, len(content), name)
-            return [Entry(info, archive.read(info)) for info in infos]
+            return [ArchiveEntry(info, archive.read(info)) for info in infos]
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
         raise DataError(f"{name}: a damaged archive ({error}); save the document again") from None
 
@@ -104,7 +104,7 @@ def read_comment(content: bytes) -> bytes:
         return archive.comment
 
 
-def read_part(entry: Entry, name: str) -> tuple[str, str, Element]:
+def read_part(entry: ArchiveEntry, name: str) -> tuple[str, str, Element]:
     """Return the text of a part of XML, its encoding and its outermost element.
 
     Args:
@@ -120,7 +120,7 @@ def read_part(entry: Entry, name: str) -> tuple[str, str, Element]:
     return text, encoding, read_xml(text, inner_name)
 
 
-def check_part_size(entry: Entry, name: str) -> None:
+def check_part_size(entry: ArchiveEntry, name: str) -> None:
     """Check the size of a part with text.
 
     Raises:
@@ -130,7 +130,7 @@ def check_part_size(entry: Entry, name: str) -> None:
         raise DataError(f"{name}: {entry.name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
 
 
-def write_archive(entries: Sequence[Entry], comment: bytes = b"") -> bytes:
+def write_archive(entries: Sequence[ArchiveEntry], comment: bytes = b"") -> bytes:
     """Return an archive of these files, in their order, with their dates and attributes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

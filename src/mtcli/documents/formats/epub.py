@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import html
-from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, Entry, read_archive, read_part
+from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -74,11 +74,11 @@ def structure(content: bytes, options: ReadOptions) -> int:
     return digest.value
 
 
-def _options_of(entry: Entry, options: ReadOptions) -> ReadOptions:
+def _options_of(entry: ArchiveEntry, options: ReadOptions) -> ReadOptions:
     return replace(options, name=f"{options.name}: {entry.name}")
 
 
-def _types(entries: Sequence[Entry], name: str) -> Mapping[str, str]:
+def _types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
     """Return the types of the files that the packages of a book list, by the names of their entries.
 
     Raises:
@@ -119,7 +119,7 @@ def _path(package_name: str, address: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(package_name), path))
 
 
-def _encrypted(entry: Entry, name: str) -> Iterator[str]:
+def _encrypted(entry: ArchiveEntry, name: str) -> Iterator[str]:
     """Yield the names of the entries that are encrypted, such as fonts."""
     _, _, root = read_part(entry, name)
     for data in root.elements("EncryptedData"):

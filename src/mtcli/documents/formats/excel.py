@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mtcli.corpus.readers.safe_xml import Element, iterate_elements
-from mtcli.documents.formats.archive import Entry, read_part
+from mtcli.documents.formats.archive import ArchiveEntry, read_part
 from mtcli.documents.formats.items import divided_items, has_letters, make_span
 from mtcli.documents.formats.office_runs import EXCEL, MARKUP, escape_text, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import Edit, Span, render_with, with_edits
@@ -160,7 +160,7 @@ def _escape_header(text: str) -> str:
 _RENDER_HEADER = render_with(_escape_header)
 
 
-def named_texts(entries: Sequence[Entry], types: Mapping[str, str], name: str) -> NamedTexts:
+def named_texts(entries: Sequence[ArchiveEntry], types: Mapping[str, str], name: str) -> NamedTexts:
     """Return the texts that formulas, filters, tables and pivot tables name.
 
     Args:
@@ -174,7 +174,7 @@ def named_texts(entries: Sequence[Entry], types: Mapping[str, str], name: str) -
     return NamedTexts(text for entry in entries for text in _named_in(entry, types.get(entry.name, ""), name))
 
 
-def _named_in(entry: Entry, kind: str, name: str) -> Iterator[str]:
+def _named_in(entry: ArchiveEntry, kind: str, name: str) -> Iterator[str]:
     """Yield the texts that a part names."""
     inner_name = f"{name}: {entry.name}"
     if _WITH_NAMES.search(kind):
@@ -200,7 +200,7 @@ def _literals(formula: Element) -> Iterator[str]:
                 yield from literal.split(",")
 
 
-def recalculation(entries: Sequence[Entry], types: Mapping[str, str], name: str) -> Mapping[str, bytes]:
+def recalculation(entries: Sequence[ArchiveEntry], types: Mapping[str, str], name: str) -> Mapping[str, bytes]:
     """Return the main part with the request to calculate all formulas when the workbook is opened, by its name.
 
     Formulas that give text show their last result, which is in the source language, until they are calculated.

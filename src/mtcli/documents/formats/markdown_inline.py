@@ -17,9 +17,9 @@ from markdown_it.token import Token
 
 from mtcli.documents.formats.html_tokens import EMPTY, NOT_TRANSLATED
 from mtcli.documents.formats.items import Item, text_items
-from mtcli.text.placeholders import Span, find_protected
+from mtcli.text.placeholders import Offsets, find_protected
 
-Rule = Callable[[StateInline, bool], bool]
+InlineRule = Callable[[StateInline, bool], bool]
 _PLACE = "place"
 _RAW = "raw"
 _SPECIAL = re.compile(
@@ -92,7 +92,7 @@ def image_alt(content: str, image: Item) -> tuple[int, int] | None:
     return (start, start + len(image.text))
 
 
-def _recording(name: str, rule: Rule) -> Rule:
+def _recording(name: str, rule: InlineRule) -> InlineRule:
     """Return a rule that stores the places of its tokens in them."""
 
     def recorded(state: StateInline, silent: bool) -> bool:
@@ -131,7 +131,7 @@ def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -
             tokens[0].type = "autolink"
 
 
-def _text_items(content: str, start: int, end: int, protected: Sequence[Span]) -> Iterator[Item]:
+def _text_items(content: str, start: int, end: int, protected: Sequence[Offsets]) -> Iterator[Item]:
     """Yield plain text, and the markup of extensions in it that is no part of other protected text."""
     for special in _SPECIAL.finditer(content, start, end):
         if any(first <= special.start() and special.end() < last for first, last in protected):

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import PurePath
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive, read_part
+from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -78,7 +78,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
     return digest.value
 
 
-def _check_kind(entries: Sequence[Entry], name: str) -> None:
+def _check_kind(entries: Sequence[ArchiveEntry], name: str) -> None:
     """Check that an archive is a text document without a password.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
-from mtcli.documents.formats.archive import ArchiveDocument, Entry, read_archive, read_part
+from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, paragraph_span, plain_spans
@@ -87,7 +87,7 @@ def _suffix(name: str) -> str:
     return suffix if suffix in KINDS else ".docx"
 
 
-def _content_types(entries: Sequence[Entry], name: str) -> Mapping[str, str]:
+def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
     """Return the content types of the entries by their names.
 
     Raises:
@@ -135,7 +135,7 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
 
 
-def _has_text(entry: Entry, types: Mapping[str, str]) -> bool:
+def _has_text(entry: ArchiveEntry, types: Mapping[str, str]) -> bool:
     """Return True for a part with text. A worksheet has text if its strings are not in the part of shared ones."""
     kind = types.get(entry.name, "")
     return PARTS.search(kind) is not None and (not excel.is_sheet(kind) or excel.has_own_text(entry.content))

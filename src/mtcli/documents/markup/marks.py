@@ -432,7 +432,7 @@ def _clip(node: Node, length: int) -> None:
         _clip(child, length)
 
 
-Shape = tuple[str, str, tuple["Shape", ...]]
+TagTree = tuple[str, str, tuple["TagTree", ...]]
 """The tags of a span or point, and the shapes inside, sorted."""
 
 
@@ -449,7 +449,7 @@ def is_faithful(source: Inline, translation: Inline, *, decimals: bool = False) 
     )
 
 
-def shape_of(sentence: Inline) -> Shape:
+def shape_of(sentence: Inline) -> TagTree:
     """Return how the tags of a sentence are nested. Neighbors may change places, as words do."""
     builder = _Builder()
     for piece in pieces_of(sentence):
@@ -466,7 +466,7 @@ def _statements(sentence: Inline) -> list[str]:
     return [mark for mark in marks if is_statement(mark) or mark.startswith("{{")]
 
 
-def _shape(node: Node) -> Shape:
+def _shape(node: Node) -> TagTree:
     opened = node.opened.raw if node.opened else ""
     closed = node.closed.raw if node.closed else ""
     return opened, closed, tuple(sorted(map(_shape, node.children)))

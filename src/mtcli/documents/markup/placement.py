@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from mtcli.documents.markup.inline import ProtectedText, Tag, unprotected
 from mtcli.documents.markup.marks import CLOSING, OPENING, Marked, Node
 from mtcli.documents.markup.wrapping import unspaced_at_start
-from mtcli.text.placeholders import Span, find_protected
+from mtcli.text.placeholders import Offsets, find_protected
 from mtcli.text.symbols import is_symbol
 from mtcli.text.words import character_spans
 from mtcli.translate.translation import Links
@@ -97,7 +97,7 @@ class WordMap:
 
     def _join_characters(self) -> None:
         """Join adjacent target words, which are characters of a script without spaces, if they have one source word."""
-        words: list[Span] = []
+        words: list[Offsets] = []
         src_of: list[int | None] = []
         for (start, end), src in zip(self.tgt_words, self.src_of, strict=True):
             if words and words[-1][1] == start and src is not None and src_of[-1] == src:
@@ -119,7 +119,7 @@ class WordMap:
         at = self.source.index(text[start:end])
         return next((i for i, (_, word_end) in enumerate(self.src_words) if at < word_end), None)
 
-    def words_in(self, interval: Span) -> list[tuple[int, Span]]:
+    def words_in(self, interval: Offsets) -> list[tuple[int, Offsets]]:
         """Return the target words in an interval, cut at its ends."""
         found = []
         first = bisect_right(self._tgt_ends, interval[0])
@@ -130,7 +130,7 @@ class WordMap:
             found.append((word, (max(start, interval[0]), min(end, interval[1]))))
         return found
 
-    def linked_in(self, src_word: int, interval: Span) -> list[Span]:
+    def linked_in(self, src_word: int, interval: Offsets) -> list[Offsets]:
         """Return the target words in an interval that are linked with a source word, cut at its ends."""
         cuts = [
             (max(start, interval[0]), min(end, interval[1]))
@@ -138,7 +138,7 @@ class WordMap:
         ]
         return [(start, end) for start, end in cuts if start < end]
 
-    def best_split(self, words: Sequence[tuple[int, Span]], src_offset: int) -> int:
+    def best_split(self, words: Sequence[tuple[int, Offsets]], src_offset: int) -> int:
         """Return the number of words that are before a split, so that as few as possible are on the wrong side."""
         balance = [0]
         for word, _ in words:
@@ -156,9 +156,9 @@ class WordMap:
         return src_offset * len(self.translation) // max(1, len(self.source))
 
 
-def _words_with_protected_whole(text: str) -> list[Span]:
+def _words_with_protected_whole(text: str) -> list[Offsets]:
     """Return the spans of words, joined where a protected text such as `3 km` has several."""
-    words: list[Span] = []
+    words: list[Offsets] = []
     protected = find_protected(text)
     for start, end in character_spans(text):
         if words and any(a < start < b for a, b in protected):
@@ -183,7 +183,7 @@ def reinsert(marked: Marked, translation: str, links: Links) -> list[str | Tag]:
 class Layout(WordMap):
     """Where spans and points go."""
 
-    def with_marks(self, parent: Node, interval: Span) -> Iterator[str | Tag]:
+    def with_marks(self, parent: Node, interval: Offsets) -> Iterator[str | Tag]:
         """Yield an interval of the translation with the marks inside of a node, without its own."""
         position, end = interval
         previous: Node | None = None  # the point that ends here, without a space after it
@@ -211,9 +211,9 @@ class Layout(WordMap):
                 position += 1
         yield self.translation[position:end]
 
-    def _places(self, children: Sequence[Node], interval: Span) -> list[tuple[Span, Node]]:
+    def _places(self, children: Sequence[Node], interval: Offsets) -> list[tuple[Offsets, Node]]:
         """Return the children of a node with their places in an interval of the translation, in its order."""
-        taken: list[tuple[Span, Node]] = []
+        taken: list[tuple[Offsets, Node]] = []
         owner = self._owners(children)
         for node in sorted(children, key=_order_of_placing):
             if node.opened is None:
@@ -239,7 +239,7 @@ class Layout(WordMap):
                 owners[word] = children[-index]
         return owners
 
-    def _split(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+    def _split(self, node: Node, interval: Offsets, taken: Sequence[tuple[Offsets, Node]]) -> int:
         """Return where a span that begins or ends in another sentence has its end in this one."""
         is_prefix = node.opened is None
         for (_, end), other in taken:
@@ -251,20 +251,22 @@ class Layout(WordMap):
             return self._end_of(words[best - 1][1], node) if best else interval[0]
         return self._start_of(words[best][1], node) if best < len(words) else interval[1]
 
-    def _split_at(self, src_offset: int, interval: Span) -> int:
+    def _split_at(self, src_offset: int, interval: Offsets) -> int:
         """Return the position that separates the translations of the words before and after an offset."""
         words = self.words_in(interval)
         best = self.best_split(words, src_offset)
         return words[best - 1][1][1] if best else interval[0]
 
-    def _span(self, node: Node, owner: dict[int, Node], interval: Span, taken: Sequence[tuple[Span, Node]]) -> Span:
+    def _span(
+        self, node: Node, owner: dict[int, Node], interval: Offsets, taken: Sequence[tuple[Offsets, Node]]
+    ) -> Offsets:
         """Return the part of the translation that a span covers."""
         gaps = _gaps(interval, [span for span, _ in taken])
         within_word = self._span_within_word(node, gaps)
         if within_word is not None:
             return within_word
         best_score = 0.0
-        best: list[tuple[int, Span]] = []
+        best: list[tuple[int, Offsets]] = []
         for gap in gaps:
             words = self.words_in(gap)
             values = [self._value(node, owner, word) for word, _ in words]
@@ -302,7 +304,7 @@ class Layout(WordMap):
         first = next((word for word, (_, end) in enumerate(self.src_words) if end > node.start), None)
         return first in self.src_of
 
-    def _without_function_words(self, node: Node, words: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+    def _without_function_words(self, node: Node, words: list[tuple[int, Offsets]]) -> list[tuple[int, Offsets]]:
         """Drop the first words of a span that only the grammar of the target language needs: `a` of `a la cantante`.
 
         Such a word is linked with a source word that has a word of its own. It is short; or it is the translation of a
@@ -326,7 +328,7 @@ class Layout(WordMap):
         short = [word for word in before if self.src_words[word][1] - self.src_words[word][0] <= SHORT_WORD]
         return sum(word not in self.src_of for word in short)
 
-    def _without_closing_signs(self, words: list[tuple[int, Span]], node: Node) -> list[tuple[int, Span]]:
+    def _without_closing_signs(self, words: list[tuple[int, Offsets]], node: Node) -> list[tuple[int, Offsets]]:
         """Drop separate punctuation such as a comma at the beginning, which belongs to the word before the span."""
         if self.source[node.start : node.end].lstrip()[0] in CLOSING:
             return words
@@ -335,7 +337,7 @@ class Layout(WordMap):
             first += 1
         return words[first:]
 
-    def _nearest_free_word(self, node: Node, gaps: Sequence[Span]) -> list[tuple[int, Span]]:
+    def _nearest_free_word(self, node: Node, gaps: Sequence[Offsets]) -> list[tuple[int, Offsets]]:
         """Return the free word nearest to the position of a span whose words have no translation."""
         words = [word for gap in gaps for word in self.words_in(gap)]
         free = [word for word in words if any(map(str.isalnum, self.translation[word[1][0] : word[1][1]]))]
@@ -344,7 +346,7 @@ class Layout(WordMap):
         wanted = self.proportional((node.start + node.end) // 2)
         return [min(free, key=lambda word: abs(sum(word[1]) - 2 * wanted))]
 
-    def _span_within_word(self, node: Node, gaps: Sequence[Span]) -> Span | None:
+    def _span_within_word(self, node: Node, gaps: Sequence[Offsets]) -> Offsets | None:
         """Return the copy of a span that is a part of one word, such as the 2 of H2O."""
         text = self.source[node.start : node.end]
         word = self.word_at(node.start)
@@ -364,7 +366,7 @@ class Layout(WordMap):
                 return span
         return None
 
-    def _start_of(self, word: Span, node: Node) -> int:
+    def _start_of(self, word: Offsets, node: Node) -> int:
         """Return where a span that begins with a target word begins: behind a quote that is not in the span."""
         text = self.source[node.start : node.end].lstrip()
         start, end = word
@@ -372,7 +374,7 @@ class Layout(WordMap):
             start += _len_of_head(self.translation[start:end], OPENING)
         return start if start < end else word[0]
 
-    def _end_of(self, word: Span, node: Node) -> int:
+    def _end_of(self, word: Offsets, node: Node) -> int:
         """Return where a span that ends with a target word ends: before a full stop that is not in the span."""
         text = self.source[node.start : node.end].rstrip()
         start, end = word
@@ -380,7 +382,7 @@ class Layout(WordMap):
             end -= _len_of_tail(self.translation[start:end], CLOSING)
         return end if start < end else word[1]
 
-    def _point(self, node: Node, interval: Span, taken: Sequence[tuple[Span, Node]]) -> int:
+    def _point(self, node: Node, interval: Offsets, taken: Sequence[tuple[Offsets, Node]]) -> int:
         """Return the position of a point."""
         at = self._wanted_position(node, interval)
         at = min(max(at, interval[0]), interval[1])
@@ -393,7 +395,7 @@ class Layout(WordMap):
                 at = start if node.start <= other.start else end
         return at
 
-    def _wanted_position(self, node: Node, interval: Span) -> int:
+    def _wanted_position(self, node: Node, interval: Offsets) -> int:
         """Return the position beside the translation of the word before or after a point."""
         before = [i for i, (start, _) in enumerate(self.src_words) if start < node.start]
         after = [i for i, (start, _) in enumerate(self.src_words) if start >= node.start]
@@ -426,7 +428,7 @@ class Layout(WordMap):
         word = self.word_at(node.start)
         return word is not None and self.src_words[word][0] < node.start
 
-    def _beside(self, src_word: int, node: Node, interval: Span, *, is_before: bool) -> int | None:
+    def _beside(self, src_word: int, node: Node, interval: Offsets, *, is_before: bool) -> int | None:
         """Return the position before or after the target words of a source word; None: it has none."""
         linked = self.linked_in(src_word, interval)
         if not linked:
@@ -458,7 +460,7 @@ def _order_of_placing(node: Node) -> tuple[int, int]:
     return (2, node.start) if node.start < node.end else (3, node.start)
 
 
-def _rank(place: tuple[Span, Node]) -> int:
+def _rank(place: tuple[Offsets, Node]) -> int:
     """Return the order of siblings that begin at one position."""
     (start, end), node = place
     if node.opened is None:
@@ -468,7 +470,7 @@ def _rank(place: tuple[Span, Node]) -> int:
     return 1 if start == end else 2
 
 
-def _gaps(interval: Span, taken: Sequence[Span]) -> list[Span]:
+def _gaps(interval: Offsets, taken: Sequence[Offsets]) -> list[Offsets]:
     """Return the parts of an interval that are free."""
     gaps = []
     start = interval[0]
