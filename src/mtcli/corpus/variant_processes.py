@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.variants import DrawnVariants, Portion, Variants
@@ -78,18 +79,17 @@ class VariantProcesses:
 
 
 def main() -> None:
-    """Draw what standard input asks for, until it ends."""
+    """Draw what standard input asks for, until it ends, or until nobody reads the results."""
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
-    variants, path = pickle.load(sys.stdin.buffer)
-    pairs = EncodedPairs(path)
-    while True:
-        try:
+    # The process that asks may be killed at any time, also while it writes.
+    with suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
+        variants, path = pickle.load(sys.stdin.buffer)
+        pairs = EncodedPairs(path)
+        while True:
             portion = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(variants.draw_portion(pairs, portion), output)
-        output.flush()
+            output.write(pickle.dumps(variants.draw_portion(pairs, portion)))
+            output.flush()
 
 
 if __name__ == "__main__":
