@@ -70,7 +70,7 @@ class VariantProcesses:
             process.stdin.flush()
             self._of_thread.input = b""
             drawn: DrawnVariants = pickle.load(process.stdout)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise StorageError(
                 "a process that draws variants of the training pairs was ended, perhaps for lack of memory; "
                 "--set data.variants=off trains without"
