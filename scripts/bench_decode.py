@@ -137,6 +137,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
     from dataclasses import replace
 
     from mtcli.translate.loading import load
+    from mtcli.translate.translator import Reading
 
     if args.side == "ours":
         import torch
@@ -144,7 +145,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
         torch.set_num_threads(args.threads)
     found, options, _ = load(args.model, "cpu")
     options = replace(options, beam_size=args.beam)
-    return lambda lines: [translation.text for translation in found.translate(lines, options, warn=False)]
+    return lambda lines: [translation.text for translation in found.translate(lines, options, Reading(warn=False))]
 
 
 def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:

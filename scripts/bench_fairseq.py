@@ -35,6 +35,7 @@ from mtcli.text.lines import read_lines
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.loading import load
+from mtcli.translate.translator import Reading
 
 NUM_LINES = 50
 MAX_POSITIONS = 1024
@@ -60,7 +61,7 @@ def main() -> None:
     found, options, _ = load(args.model, "cpu")
     options = replace(options, beam_size=args.beam)
     sides: dict[str, Callable[[str], str]] = {
-        "ours": lambda line: next(found.translate([line], options, warn=False, quiet=True)).text,
+        "ours": lambda line: next(found.translate([line], options, Reading(warn=False, quiet=True))).text,
         "fairseq": fairseq(args.model, args.beam, options.length_penalty),
     }
     texts = {side: [translate(line) for line in lines] for side, translate in sides.items()}

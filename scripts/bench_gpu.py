@@ -51,7 +51,7 @@ from mtcli.training.loading import load_batches
 from mtcli.training.optimizer import clip_norm_
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 Figures = dict[str, Any]
 DEVICE = torch.device("cuda")
@@ -392,10 +392,10 @@ def decoding(size: Size) -> Figures:
     searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
     found: Figures = {}
     for name, options in searches.items():
-        list(translator.translate(lines[: len(lines) // 3], options, warn=False, quiet=True))
+        list(translator.translate(lines[: len(lines) // 3], options, Reading(warn=False, quiet=True)))
         torch.cuda.synchronize()
         started_at = time.perf_counter()
-        list(translator.translate(lines, options, warn=False, quiet=True))
+        list(translator.translate(lines, options, Reading(warn=False, quiet=True)))
         torch.cuda.synchronize()
         found[name] = size.sentences / (time.perf_counter() - started_at)
     show("decoding, sentences per second", [("", "reached"), *found.items()])

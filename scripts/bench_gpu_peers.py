@@ -36,7 +36,7 @@ from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 WARMUP_STEPS = 8
 SENTENCES_PER_BATCH = {1: 512, 4: 256}
@@ -219,7 +219,7 @@ def decoding(size: Size, args: argparse.Namespace) -> Figures:
 
         def ours(beam_size: int, part: int) -> None:
             options = Options(beam_size=beam_size, max_extra=0)
-            list(translator.translate(lines[:part], options, warn=False, quiet=True))
+            list(translator.translate(lines[:part], options, Reading(warn=False, quiet=True)))
 
         def theirs(beam_size: int, part: int) -> None:
             for batch in batches_of(sources[:part], SENTENCES_PER_BATCH[beam_size]):

@@ -34,7 +34,7 @@ from mtcli.text.letter_case import upper
 from mtcli.text.lines import Pair
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 
 MOST_LINES = 300
 """Lines of each kind that are compared with the pairs."""
@@ -46,7 +46,7 @@ Rated = list[tuple[Candidate, float]]
 def rated(translator: Translator, options: Options, lines: Sequence[str]) -> Rated:
     """Translate lines. Raise SystemExit if the model has no confidence."""
     found = []
-    for translation in translator.translate(lines, options, warn=False):
+    for translation in translator.translate(lines, options, Reading(warn=False)):
         best = translation.candidates[0]
         if best.confidence is None and translation.source.strip():
             raise SystemExit("the model has no confidence: calibrate it with mtcli train or mtcli import --calibrate")
@@ -126,7 +126,7 @@ def print_cost(translator: ModelTranslator, options: Options, lines: Sequence[st
     shares = []
     for _ in range(rounds):
         started_at = time.process_time()
-        found = list(translator.translate(lines, options, warn=False, quiet=True))
+        found = list(translator.translate(lines, options, Reading(warn=False, quiet=True)))
         translating = time.process_time() - started_at
         started_at = time.process_time()
         for translation, row in zip(found, ids, strict=True):

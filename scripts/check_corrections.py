@@ -28,6 +28,7 @@ from mtcli.storage.events import best_of, read_events
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.loading import load
 from mtcli.translate.memory import Entry, Memory
+from mtcli.translate.translator import Reading
 
 HEADER = "source\ttranslation\tdate\tnote\n"
 
@@ -97,7 +98,7 @@ def translated(model: Path, sources: Sequence[str], memory: Memory | None = None
     """Translate lines as `mtcli translate` does."""
     translator, options, (src, tgt) = load(model, "cpu", "torch")
     by_sentence = BySentence(translator, src, tgt, memory)
-    return [translation.text for translation in by_sentence.translate(sources, options, warn=False)]
+    return [translation.text for translation in by_sentence.translate(sources, options, Reading(warn=False))]
 
 
 def scores(texts: Sequence[str], pairs: Sequence[Pair]) -> str:

@@ -54,7 +54,7 @@ from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import protected_of
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95
@@ -156,7 +156,7 @@ def check_lines(arguments: argparse.Namespace, translator: Translator, options: 
     )
     print(f"faults: {dict(faults) or 'none'}; segments returned as they were: {unchanged}")
 
-    plain = [found.text for found in translator.translate(lines, options, warn=False)]
+    plain = [found.text for found in translator.translate(lines, options, Reading(warn=False))]
     groups = {
         "all": segments,
         "with tags only": [segment for segment in segments if not segment.placeholders],

@@ -52,7 +52,7 @@ from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load, load_with_pytorch
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 
 MOST_TERMS = 2
 """Terms of a line, at most."""
@@ -226,8 +226,8 @@ def translated(
     """
     lines = [src for src, _ in pairs]
     if not used_only:
-        return list(translator.translate(lines, options, warn=False))
-    found = translator.translate(lines, replace(options, terms=None), warn=False)
+        return list(translator.translate(lines, options, Reading(warn=False)))
+    found = translator.translate(lines, replace(options, terms=None), Reading(warn=False))
     assert options.terms is not None
     return [replace(one, terms=tuple(uses(options.terms.matches(one.source), one.text))) for one in found]
 
@@ -256,7 +256,7 @@ def speed_ratios(
         seconds = []
         for each in (options, soft):
             started = time.process_time()
-            for _ in translator.translate(lines, each, warn=False, quiet=True):
+            for _ in translator.translate(lines, each, Reading(warn=False, quiet=True)):
                 pass
             seconds.append(time.process_time() - started)
         if round_number:  # the first one warms up

@@ -29,7 +29,7 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority", "combined")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)
@@ -93,7 +93,9 @@ def measure_model(
 
     def translate(pairs: list[list[str]], how: Options) -> list[str]:
         sources = [src for src, _ in pairs]
-        return [found.text for found in ModelTranslator(backend).translate(sources, how, warn=False, quiet=True)]
+        return [
+            found.text for found in ModelTranslator(backend).translate(sources, how, Reading(warn=False, quiet=True))
+        ]
 
     return {
         "loss": [[-one.log_prob, one.tokens] for one in scored if one is not None],

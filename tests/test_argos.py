@@ -22,7 +22,7 @@ from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")
@@ -50,7 +50,7 @@ def test_pytorch_keeps_its_one_thread(run: Path, tmp_path: Path) -> None:
 
 
 def translations(translator: Translator, sources: list[str]) -> list[str]:
-    return [translation.text for translation in translator.translate(sources, argos.SEARCH, warn=False)]
+    return [translation.text for translation in translator.translate(sources, argos.SEARCH, Reading(warn=False))]
 
 
 def demo_tokenizer(**how: Any) -> Tokenizer:
@@ -109,7 +109,8 @@ def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: 
     installed = argos.Installed(argos.install(exported / f"{NAME}.argosmodel", tmp_path), ours.tokenizer, 64)
     sources = [src for src, _ in PAIRS[::5]] + ["日本 dog.", "one  red dog"]
     found = [
-        translation.text for translation in ModelTranslator(installed).translate(sources, argos.SEARCH, warn=False)
+        translation.text
+        for translation in ModelTranslator(installed).translate(sources, argos.SEARCH, Reading(warn=False))
     ]
     assert found == translations(ours, sources)
     parity = json.loads((exported / "parity.json").read_text())

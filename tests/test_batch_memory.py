@@ -19,6 +19,7 @@ from mtcli.translate.backends import pytorch
 from mtcli.translate.backends.backend import ROW_OVERHEAD
 from mtcli.translate.backends.pytorch import PyTorchBackend, SearchMemory
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 BASE = ModelConfig(d_model=512, d_ff=2048, num_heads=8, num_encoder_layers=6, num_decoder_layers=6)
@@ -89,10 +90,10 @@ def limit_rows(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch, mos
 @pytest.mark.parametrize("options", [Options(max_length=6), Options(sample=True, n_best=2, max_length=6)])
 def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = TorchTranslator(toy().model, toy().tokenizer, 64)
-    expected = list(translator.translate(LINES, options, warn=False, quiet=True))
+    expected = list(translator.translate(LINES, options, Reading(warn=False, quiet=True)))
     monkeypatch.setattr(pytorch, "CPU_SHARES", 1)
     seen = limit_rows(translator, monkeypatch, 2)
-    found = list(translator.translate(LINES, options, warn=False, quiet=True))
+    found = list(translator.translate(LINES, options, Reading(warn=False, quiet=True)))
     assert [[c.text for c in one.candidates] for one in found] == [[c.text for c in one.candidates] for one in expected]
     assert seen[:5] == [5, 2, 3, 1, 2]
     on_fake_cuda(translator, monkeypatch, GIGABYTE)
@@ -107,7 +108,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(options: Options, monkeypatc
 def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     options = Options(max_length=6, alignments=True)
-    expected = list(translator.translate(LINES, options, warn=False, quiet=True))
+    expected = list(translator.translate(LINES, options, Reading(warn=False, quiet=True)))
     cross_attention = pytorch.cross_attention
     seen: list[int] = []
 
@@ -118,7 +119,7 @@ def test_a_batch_too_large_for_the_memory_of_alignments_is_halved(monkeypatch: p
         return cross_attention(model, src, tgt)
 
     monkeypatch.setattr(pytorch, "cross_attention", limited)
-    assert list(translator.translate(LINES, options, warn=False, quiet=True)) == expected
+    assert list(translator.translate(LINES, options, Reading(warn=False, quiet=True))) == expected
     assert seen == [5, 2, 3, 1, 2]
 
 
@@ -154,7 +155,7 @@ def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPat
     translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     limit_rows(translator, monkeypatch, 0)
     with pytest.raises(StorageError, match=r"too little memory for line \d; give a smaller --beam-size"):
-        list(translator.translate(LINES, Options(), warn=False, quiet=True))
+        list(translator.translate(LINES, Options(), Reading(warn=False, quiet=True)))
 
 
 def test_a_line_whose_terms_need_too_much_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +171,7 @@ def test_a_line_whose_terms_need_too_much_memory_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(translator.backend, "search_ids", limited)
     options = translator.with_terms(Options(), parse_terms(["red\tverde"], "terms"), "auto")
     with pytest.raises(StorageError, match=r"too little memory for line 3;"):
-        list(translator.translate(["one cat.", "", "one red dog."], options, warn=False, quiet=True))
+        list(translator.translate(["one cat.", "", "one red dog."], options, Reading(warn=False, quiet=True)))
 
 
 @pytest.mark.parametrize("command", ["train", "translate", "eval", "explain", "serve", "score"])
@@ -197,12 +198,12 @@ def test_a_search_in_bf16_finds_nearly_the_same(beam_size: int) -> None:
     """The weights are cast once, in a copy. Log-probabilities are float32."""
     translator = TorchTranslator(toy().model, toy().tokenizer, 64)
     options = Options(beam_size=beam_size, max_length=12, precision="bf16")
-    found = list(translator.translate(LINES, options, warn=False, quiet=True))
+    found = list(translator.translate(LINES, options, Reading(warn=False, quiet=True)))
     cast = translator.backend._search_model(options)
     assert cast is translator.backend._search_model(options)
     assert {p.dtype for p in cast.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in translator.model.parameters()} == {torch.float32}
-    expected = translator.translate(LINES, replace(options, precision="auto"), warn=False, quiet=True)
+    expected = translator.translate(LINES, replace(options, precision="auto"), Reading(warn=False, quiet=True))
     for in_bf16, exact in zip(found, expected, strict=True):
         assert in_bf16.text == exact.text
         assert in_bf16.candidates[0].log_prob == pytest.approx(exact.candidates[0].log_prob, abs=0.3)

@@ -30,7 +30,7 @@ from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 HELD_OUT = toy_pairs(120, seed=9)
 LINES = ["red blue tree.", "Ana 42 moon house?", "stone."]
@@ -134,7 +134,7 @@ def run(calibrated: Path, tmp_path: Path) -> Path:
 
 def translated(run: Path, engine: str, lines: list[str], **options: Any) -> list[Candidate]:
     translator, defaults, _ = load(run, "cpu", engine)
-    found = translator.translate(lines, replace(defaults, **options), quiet=True, warn=False)
+    found = translator.translate(lines, replace(defaults, **options), Reading(quiet=True, warn=False))
     return [translation.candidates[0] for translation in found]
 
 

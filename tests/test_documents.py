@@ -24,6 +24,7 @@ from mtcli.documents.segmentation import split_long, split_marks, split_segment,
 from mtcli.errors import DataError, UsageError
 from mtcli.translate import loading
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 OPTIONS = Options(beam_size=1)
@@ -94,7 +95,7 @@ def test_a_forgotten_space_is_written_between_two_translations() -> None:
     }
     translator = ByRule(answers.__getitem__)
     found = BySentence(translator, "en", "es").translate(
-        ["She came.Of course.", "red house.Blue sun."], OPTIONS, warn=False, quiet=True
+        ["She came.Of course.", "red house.Blue sun."], OPTIONS, Reading(warn=False, quiet=True)
     )
     assert [translation.text for translation in found] == ["Ella vino. De acuerdo.", "casa roja sol azul"]
 

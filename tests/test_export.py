@@ -32,7 +32,7 @@ from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backen
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 from mtcli.translate.windows import SourceLine
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -158,10 +158,10 @@ def test_ctranslate2_finishes_no_empty_hypothesis_either(options: Options, tmp_p
     ours = TorchTranslator(model, trained.tokenizer, trained.longest_src)
     export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
     engine = ExportedTranslator(tmp_path / "out", "cpu")
-    of_any_length = list(ours.translate(LINES, replace(options, min_length=0), warn=False))
+    of_any_length = list(ours.translate(LINES, replace(options, min_length=0), Reading(warn=False)))
     assert any(not found.text for found in of_any_length), "the model would finish empty hypotheses"
-    expected = list(ours.translate(LINES, options, warn=False))
-    for a, b in zip(expected, engine.translate(LINES, options, warn=False), strict=True):
+    expected = list(ours.translate(LINES, options, Reading(warn=False)))
+    for a, b in zip(expected, engine.translate(LINES, options, Reading(warn=False)), strict=True):
         assert a.text == b.text
         assert all(candidate.text for candidate in (*a.candidates, *b.candidates))
         both = {c.text: c for c in a.candidates}
@@ -181,7 +181,7 @@ def test_ctranslate2_takes_a_minimum_length_beyond_the_maximum(tmp_path: Path) -
         tmp_path / "out",
     )
     options = Options(beam_size=4, min_length=8, max_length=3)
-    (found,) = ExportedTranslator(tmp_path / "out", "cpu").translate(["one red dog."], options, warn=False)
+    (found,) = ExportedTranslator(tmp_path / "out", "cpu").translate(["one red dog."], options, Reading(warn=False))
     assert len(found.candidates[0].ids) == 3
 
 
@@ -192,8 +192,10 @@ def test_ctranslate2_finds_translations_of_a_minimum_length(
 ) -> None:
     options = Options(beam_size=beam_size, min_length=min_length, max_length=max_length)
     lines = LINES[::3]
-    expected = toy().translate(lines, options, warn=False)
-    for a, b in zip(expected, ExportedTranslator(exported, "cpu").translate(lines, options, warn=False), strict=True):
+    expected = toy().translate(lines, options, Reading(warn=False))
+    for a, b in zip(
+        expected, ExportedTranslator(exported, "cpu").translate(lines, options, Reading(warn=False)), strict=True
+    ):
         assert len(b.candidates[0].ids) >= min(min_length, max_length or min_length)
         assert math.isfinite(b.candidates[0].score)
         if beam_size == 1 or not min_length:
@@ -229,8 +231,8 @@ def test_learned_positions_beyond_the_table_are_those_of_the_run(beam_size: int,
     line = " ".join(src for src, _ in PAIRS[:40])
     assert len(ours.tokenizer.encode_src([line])[0]) > 2 * model.config.max_positions
     options = Options(beam_size=beam_size, max_length=70)
-    (a,) = ours.translate([line], options, warn=False)
-    (b,) = engine.translate([line], options, warn=False)
+    (a,) = ours.translate([line], options, Reading(warn=False))
+    (b,) = engine.translate([line], options, Reading(warn=False))
     assert len(ours.tokenizer.encode_tgt([a.text])[0]) > model.config.max_positions
     assert a.text == b.text
     assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
@@ -397,7 +399,7 @@ def test_windows_before_a_pause_are_translated_at_once(exported: Path, monkeypat
             yield line
 
     stream = ExportedTranslator(exported, "cpu").translate(
-        drawn_lines(), Options(), ready=lambda: len(drawn) not in (1, 5, 7)
+        drawn_lines(), Options(), Reading(ready=lambda: len(drawn) not in (1, 5, 7))
     )
     seen = [(next(stream).source, len(drawn)) for _ in range(8)]
     assert seen == list(zip(LINES[:8], [1, 5, 5, 5, 5, 7, 7, 8], strict=True))
@@ -479,8 +481,8 @@ def test_compare_measures_scores_above_and_below(difference: float) -> None:
     class Other:
         """Finds the same translations with other scores."""
 
-        def translate(self, lines: Sequence[str], options: Options, **how: Any) -> Iterator[Translation]:
-            for found in toy().translate(lines, options, **how):
+        def translate(self, lines: Sequence[str], options: Options, *how: Any) -> Iterator[Translation]:
+            for found in toy().translate(lines, options, *how):
                 (best,) = found.candidates
                 yield replace(found, candidates=(replace(best, score=best.score + difference),))
 
@@ -623,8 +625,8 @@ def test_ctranslate2_aligns_like_the_run(variant: str, tmp_path: Path) -> None:
     export(save_run(tmp_path / "run", ours), "ctranslate2", tmp_path / "out")
     engine = ExportedTranslator(tmp_path / "out", "cpu")
     for options in (Options(alignments=True), Options(alignments=True, n_best=3, beam_size=3, max_length=9)):
-        expected = list(ours.translate([*LINES[:70], *ODD], options, warn=False))
-        found = list(engine.translate([*LINES[:70], *ODD], options, warn=False))
+        expected = list(ours.translate([*LINES[:70], *ODD], options, Reading(warn=False)))
+        found = list(engine.translate([*LINES[:70], *ODD], options, Reading(warn=False)))
         pairs = []
         for expected_line, found_line in zip(expected, found, strict=True):
             pairs += zip(expected_line.candidates, found_line.candidates, strict=True)
@@ -699,9 +701,11 @@ def test_a_very_long_line_is_shortened_like_the_run_does(exported: Path) -> None
     lines = [" ".join(["one red"] * 3000), "one"]
     found = [
         t.text
-        for t in ExportedTranslator(exported, "cpu").translate(lines, Options(beam_size=1, max_length=5), warn=False)
+        for t in ExportedTranslator(exported, "cpu").translate(
+            lines, Options(beam_size=1, max_length=5), Reading(warn=False)
+        )
     ]
-    assert found == [t.text for t in toy().translate(lines, Options(beam_size=1, max_length=5), warn=False)]
+    assert found == [t.text for t in toy().translate(lines, Options(beam_size=1, max_length=5), Reading(warn=False))]
 
 
 def test_a_wrong_target_or_quantization_is_refused(run: Path, tmp_path: Path) -> None:

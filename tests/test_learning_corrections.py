@@ -30,6 +30,7 @@ from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 from mtcli.training.validation import Validation
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 Train = Callable[..., Path]
 
@@ -334,7 +335,7 @@ def test_corrections_are_counted_with_the_tag_of_their_language() -> None:
     sources = [source for source, _ in SEVERAL_PAIRS[Direction("en", "es")]][:5]
     config = build(None, {"data.train": ["x.tsv"], "data.src": "en", "data.tgt": "es"}, ["decode.beam_size=1"])
     options = replace(Options.of(config.decode), to="es")
-    given = [(each.source, each.text) for each in translator.translate(sources, options, quiet=True)]
+    given = [(each.source, each.text) for each in translator.translate(sources, options, Reading(quiet=True))]
     assert count_given(translator.backend, given, config).given == len(sources)
 
 

@@ -41,6 +41,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")
@@ -168,7 +169,7 @@ def translations(model: Path, length_penalty: float, early_stopping: bool) -> li
     """Translate sentences of the demo with these options. Two tests compare each result."""
     translator, options, _ = load(model, "cpu")
     chosen = replace(options, max_length=29, length_penalty=length_penalty, early_stopping=early_stopping)
-    return [one.text for one in translator.translate(lines(50), chosen, warn=False)]
+    return [one.text for one in translator.translate(lines(50), chosen, Reading(warn=False))]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_translations_are_those_of_transformers(form: str, trained: Callable[[st
     texts = lines(40)
     for beam_size in (1, 4):
         chosen = replace(options, beam_size=beam_size, max_length=30, early_stopping=True)
-        found = list(translator.translate(texts, chosen, warn=False))
+        found = list(translator.translate(texts, chosen, Reading(warn=False)))
         ended = [i for i, t in enumerate(found) if len(translator.tokenizer.encode_tgt([t.text])[0]) < 25]
         # The model is no trivial one. How many translations differ depends on the processor that trained it.
         assert len(ended) > 5
@@ -244,7 +245,9 @@ def test_an_export_of_a_trained_start_token_keeps_it_as_a_further_token(imported
     assert config.decoder_start_token_id == config.vocab_size - 1 != config.pad_token_id
     texts = lines(10)
     translator, options, _ = load(tmp_path / "tuned", "cpu")
-    found = [t.text for t in translator.translate(texts, replace(options, beam_size=1, max_length=12), warn=False)]
+    found = [
+        t.text for t in translator.translate(texts, replace(options, beam_size=1, max_length=12), Reading(warn=False))
+    ]
     expected, _ = generated(tmp_path / "out", texts, 12, num_beams=1, suppress_tokens=[config.decoder_start_token_id])
     assert found == expected
 
@@ -256,7 +259,7 @@ def test_an_export_to_ctranslate2_translates_as_we_do(imported: Path, tmp_path: 
     ours, _, _ = load(imported, "cpu")
     assert options.length_normalization == "power"
     for chosen in (replace(options, max_length=20), replace(options, max_length=20, to="fra", beam_size=1)):
-        for a, b in zip(*(x.translate(lines(20), chosen, warn=False) for x in (ours, engine)), strict=True):
+        for a, b in zip(*(x.translate(lines(20), chosen, Reading(warn=False)) for x in (ours, engine)), strict=True):
             assert a.text == b.text
             assert a.candidates[0].score == pytest.approx(b.candidates[0].score, abs=1e-3)
 
@@ -434,7 +437,7 @@ def test_a_request_to_the_server_names_the_target_language(imported: Path) -> No
 
     @cache
     def expected(to: str) -> tuple[int, dict[str, str]]:
-        (found,) = translator.translate([GREETING], replace(options, to=to, repair=True), warn=False)
+        (found,) = translator.translate([GREETING], replace(options, to=to, repair=True), Reading(warn=False))
         return 200, {"translatedText": found.text}
 
     app, _ = load_app([imported], "cpu", RequestLimits(), None)
@@ -478,7 +481,9 @@ def test_a_line_without_a_token_has_an_empty_translation(imported: Path, tmp_pat
         translator, options, _ = load(model, "cpu")
         for chosen in (options, replace(options, beam_size=1, to="fra")):
             chosen = replace(chosen, max_length=5, alignments=True)
-            first, second, third = translator.translate(["\u200b", "\ufffd \u200b", "Good."], chosen, warn=False)
+            first, second, third = translator.translate(
+                ["\u200b", "\ufffd \u200b", "Good."], chosen, Reading(warn=False)
+            )
             assert (first.text, second.text) == ("", "")
             assert third.text
 
@@ -486,7 +491,7 @@ def test_a_line_without_a_token_has_an_empty_translation(imported: Path, tmp_pat
 def test_a_tag_is_no_word_of_the_line(imported: Path) -> None:
     translator, options, _ = load(imported, "cpu")
     chosen = replace(options, alignments=True, max_length=9, beam_size=1, to="fra")
-    (found,) = translator.translate(["Good morning."], chosen, warn=False)
+    (found,) = translator.translate(["Good morning."], chosen, Reading(warn=False))
     assert {src for src, _ in found.candidates[0].alignment} <= {0, 1}
     words = found.text.split()
     assert {tgt for _, tgt in found.candidates[0].alignment} == set(range(len(words)))

@@ -41,7 +41,7 @@ class Stub:
         self.tokenizer = SimpleNamespace(has_placeholders=has_placeholders)
         self.calls: list[tuple[list[str], Options]] = []
 
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+    def translate(self, lines: Iterable[str], options: Options, *how: Any) -> Iterator[Translation]:
         lines = list(lines)
         self.calls.append((lines, options))
         for line in lines:
@@ -448,7 +448,7 @@ def test_a_control_character_of_the_source_stays() -> None:
 class LineByLine(ByRule):
     """Reads a line when the translation of the one before it has been taken."""
 
-    def translate(self, lines: Iterable[str], options: Options, **how: Any) -> Iterator[Translation]:
+    def translate(self, lines: Iterable[str], options: Options, *how: Any) -> Iterator[Translation]:
         for line in lines:
             yield from super().translate([line], options)
 

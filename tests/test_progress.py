@@ -21,7 +21,7 @@ from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
 from mtcli.translate.streams import translations
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
 
 
 class Clock:
@@ -170,9 +170,9 @@ class Recorder:
         self.quiet: list[bool] = []
 
     def translate(
-        self, lines: Iterable[str], options: Options, *, quiet: bool = False, **_: object
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
     ) -> Iterator[Translation]:
-        self.quiet.append(quiet)
+        self.quiet.append(reading.quiet)
         yield from (Translation(line, (Candidate("", 0.0, 0.0),)) for line in lines)
 
 

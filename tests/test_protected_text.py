@@ -33,7 +33,7 @@ from mtcli.text.placeholders import find_protected, protected_of
 from mtcli.text.words import word_spans
 from mtcli.translate import loading, streams
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 OPTIONS = Options(beam_size=1)
 
@@ -137,7 +137,7 @@ def test_the_model_is_not_given_symbols(text: str) -> None:
     translator = ByRule(rule)
     translator.aligns = False
     lines = [f"one {text} two three", f"{text} one two", f"one two {text}"]
-    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True)
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True))
     assert [each.text for each in found] == [f"ONE {text} TWO THREE", f"{text} ONE TWO", f"ONE TWO {text}"]
     assert sorted(given) == ["one two", "one two", "one two three"]
 
@@ -158,7 +158,7 @@ def test_the_model_is_not_given_symbols(text: str) -> None:
 def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> None:
     translator = capitals()
     translator.aligns = False
-    (found,) = BySentence(translator, "en", "de").translate([line], OPTIONS, warn=False, quiet=True)
+    (found,) = BySentence(translator, "en", "de").translate([line], OPTIONS, Reading(warn=False, quiet=True))
     assert found.text == expected
     assert all(symbol not in "".join(translator.lines) for symbol in "😀👍™®*|★()")
 
@@ -170,7 +170,7 @@ def test_nearly_every_invented_symbol_is_protected() -> None:
     lines = [f"one {symbol} two" for symbol in symbols]
     translator = ByRule(lambda line: "eins")
     translator.aligns = False
-    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True)
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True))
     lost = [symbol for symbol, each in zip(symbols, found, strict=True) if symbol not in each.text]
     assert len(lost) <= 15, lost
 
@@ -346,7 +346,7 @@ def test_protected_text_is_that_of_the_source_whatever_the_model_writes(
     assume(not any(re.search(r"\d\W?%", line) for line in lines))
     translator = bad(seed)
     translator.longest_src = longest
-    found = list(BySentence(translator, "en", "de").translate(lines, OPTIONS, warn=False, quiet=True))
+    found = list(BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True)))
     assert [each.source for each in found] == lines
     for line, translation in zip(lines, found, strict=True):
         source = protected_of([line])
@@ -423,7 +423,9 @@ def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCapt
     assert "1 sentence: the model did not keep protected text" in caplog.text
     assert "1 translation has other numbers than the source (3.14 missing, 2.7 added)" in caplog.text
     caplog.clear()
-    lines = BySentence(translator, "en", "de").translate(["all is well", "it is 3.14 long"], OPTIONS, quiet=True)
+    lines = BySentence(translator, "en", "de").translate(
+        ["all is well", "it is 3.14 long"], OPTIONS, Reading(quiet=True)
+    )
     assert [found.text for found in lines] == ["ALL IS WELL", "IT IS 2.7 LONG"]
     assert "line 2: the translation has other numbers than the line (3.14 missing, 2.7 added)" in caplog.text
 
@@ -471,7 +473,7 @@ def test_a_number_that_the_model_moves_stays_where_it_puts_it(caplog: pytest.Log
     }
     translator = ByRule(answers.__getitem__)
     translator.aligns = False
-    found = BySentence(translator, "en", "de").translate(answers, OPTIONS, quiet=True)
+    found = BySentence(translator, "en", "de").translate(answers, OPTIONS, Reading(quiet=True))
     assert [translation.text for translation in found] == list(answers.values())
     assert not caplog.records
 
@@ -487,7 +489,7 @@ def test_a_warning_names_lines_with_a_sentence_of_unusual_length(caplog: pytest.
     translator.longest_src = 3 * number
     lines = ["one two three four", "One two. One two. One two.", "one two three four five six.", "one two " * 20]
     with caplog.at_level(logging.WARNING, "mtcli"):
-        list(BySentence(translator, "en", "de").translate(lines, OPTIONS, quiet=True))
+        list(BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(quiet=True)))
         translate_bytes("\n\n".join(lines).encode(), ReadOptions("a.txt", "en", "de"), translator, OPTIONS, quiet=True)
     told = f"has a sentence longer than nearly all training sources ({number} tokens): the translation may be poor"
     assert [m for m in caplog.messages if "nearly all" in m] == [
@@ -564,10 +566,10 @@ def test_json_names_missing_and_added_numbers(monkeypatch: pytest.MonkeyPatch, t
 def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences() -> None:
     translator = toy()
     options = Options(n_best=2, alignments=True)
-    first, second = translator.translate(["one red dog.", "big cat sees."], options, warn=False, quiet=True)
-    (line,) = BySentence(translator, "en", "es").translate(["one red dog. big cat sees."], options, quiet=True)
+    first, second = translator.translate(["one red dog.", "big cat sees."], options, Reading(warn=False, quiet=True))
+    (line,) = BySentence(translator, "en", "es").translate(["one red dog. big cat sees."], options, Reading(quiet=True))
     assert line.text == f"{first.text} {second.text}" or line.text == first.text
-    (alone,) = BySentence(translator, "en", "es").translate(["one red dog."], options, quiet=True)
+    (alone,) = BySentence(translator, "en", "es").translate(["one red dog."], options, Reading(quiet=True))
     assert [each.text for each in alone.candidates] == [each.text for each in first.candidates]
     assert [each.alignment for each in alone.candidates] == [each.alignment for each in first.candidates]
     assert [each.score for each in alone.candidates] == pytest.approx(
@@ -576,7 +578,7 @@ def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences()
 
 
 def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
-    (found,) = BySentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), quiet=True)
+    (found,) = BySentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), Reading(quiet=True))
     src, tgt = ["one", "{x}", "dog."].index("{x}"), found.text.split().index("{x}")
     assert (src, tgt) in found.candidates[0].alignment
 
@@ -584,8 +586,8 @@ def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
 class LinksEverything(ByRule):
     """Links every word of a translation with every word of its line."""
 
-    def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
-        for found in super().translate(lines, replace(options, alignments=False), **how):
+    def translate(self, lines: Any, options: Options, *how: Any) -> Iterator[Translation]:
+        for found in super().translate(lines, replace(options, alignments=False), *how):
             sizes = len(found.source.split()), len(found.text.split())
             links = tuple(itertools.product(*map(range, sizes)))
             yield replace(found, candidates=tuple(replace(each, alignment=links) for each in found.candidates))
@@ -607,7 +609,7 @@ class LinksEverything(ByRule):
 @pytest.mark.parametrize("rule", [str.upper, lambda line: line.replace("see", "sieh")], ids=["lost", "kept"])
 def test_protected_text_is_aligned_with_itself_and_nothing_else(line: str, rule: Callable[[str], str]) -> None:
     (found,) = BySentence(LinksEverything(rule), "en", "de").translate(
-        [line], Options(alignments=True), quiet=True, warn=False
+        [line], Options(alignments=True), Reading(quiet=True, warn=False)
     )
     sides = line.split(), found.text.split()
     protected = [find_protected(side, decimals=True) for side in (line, found.text)]
@@ -627,7 +629,7 @@ def test_protected_text_is_aligned_with_itself_and_nothing_else(line: str, rule:
 
 @pytest.mark.parametrize("line", ["https://a.b/c", "😀", "5", "...", "\u200b", "\xad", "", "😀 https://a.b/c. 12"])
 def test_a_line_with_nothing_to_translate_has_the_best_score(line: str) -> None:
-    (found,) = BySentence(toy(), "en", "es").translate([line], Options(n_best=2), quiet=True)
+    (found,) = BySentence(toy(), "en", "es").translate([line], Options(n_best=2), Reading(quiet=True))
     (only,) = found.candidates
     assert (only.text, only.confidence) == (line, None)
     record = json.loads(*streams.formatted(found, 0, "json", scores=False, alignments=False))
@@ -638,14 +640,14 @@ def test_a_line_with_nothing_to_translate_has_the_best_score(line: str) -> None:
 
 def test_a_word_with_protected_text_is_aligned_as_a_word() -> None:
     options = Options(alignments=True)
-    (found,) = BySentence(LinksEverything(str.upper), "en", "de").translate(["see now😀"], options, quiet=True)
+    (found,) = BySentence(LinksEverything(str.upper), "en", "de").translate(["see now😀"], options, Reading(quiet=True))
     assert found.text == "SEE NOW😀"
     assert found.candidates[0].alignment == ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 @pytest.mark.parametrize("line", ["😀 12", "5 6 7", "https://a.b/c 1234", "12. http://a.b/c?d=e"])
 def test_a_line_that_is_not_translated_is_aligned_word_by_word(line: str) -> None:
-    (found,) = BySentence(capitals(), "en", "de").translate([line], Options(alignments=True), quiet=True)
+    (found,) = BySentence(capitals(), "en", "de").translate([line], Options(alignments=True), Reading(quiet=True))
     assert found.text == line
     assert found.candidates[0].alignment == tuple((number, number) for number in range(len(line.split())))
 

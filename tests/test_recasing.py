@@ -10,6 +10,7 @@ from mtcli.text.recasing import Casing, Recaser
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 SENTENCES = [
     ("en", "The dog likes Anna, and I like her too."),
@@ -75,12 +76,14 @@ def test_the_model_is_given_the_known_form_and_the_line_is_in_capitals() -> None
     text = "LOOK AT THE DOG. IT LIKES %s AND ANNA!"
     assert translate_text(text, identity(), Options(), src="en", tgt="de") == text
     lines = [text, "", "look at 5 km", "LOOK AT THE HOUSE"]
-    found = list(BySentence(identity(), "en", "de").translate(lines, Options(), warn=False, quiet=True))
+    found = list(BySentence(identity(), "en", "de").translate(lines, Options(), Reading(warn=False, quiet=True)))
     assert [each.text for each in found] == lines
 
 
 def test_a_translation_of_a_line_in_capitals_is_in_capitals_by_the_rules_of_its_language() -> None:
     translator = identity()
-    (found,) = BySentence(translator, "en", "tr").translate(["LOOK AT THIS SHIP"], Options(), warn=False, quiet=True)
+    (found,) = BySentence(translator, "en", "tr").translate(
+        ["LOOK AT THIS SHIP"], Options(), Reading(warn=False, quiet=True)
+    )
     assert translator.lines == ["Look at this ship"]
     assert found.text == "LOOK AT THİS SHİP"

@@ -20,7 +20,7 @@ from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 Train = Callable[..., Path]
 
@@ -113,7 +113,7 @@ def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:
     translator = ModelTranslator(PyTorchBackend(model, tokenizer, info.longest_src))
     options = Options.of(info.decode)
     pairs = read_split(finished, "test")
-    hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, warn=False)]
+    hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, Reading(warn=False))]
     wanted = metrics.score(hypotheses, [[t for _, t in pairs]], metrics=("bleu", "chrf"), confidence=True)
     found: list[dict[str, object]] = test["scores"]  # type: ignore[assignment]
     assert [(s["name"], s["score"], s["signature"]) for s in found] == [(w.name, w.value, w.signature) for w in wanted]

@@ -33,6 +33,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import RunEngine, SearchComparison
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 pytest.importorskip("ctranslate2")
 
@@ -130,8 +131,8 @@ def test_greedy_repairs_without_pytorch(trained: Path) -> None:
     pytorch, _, _ = load(trained, "cpu", "torch")
     lines = [" ".join(SOURCES[first : first + 3]) for first in range(20)]
     repaired = replace(options, beam_size=1, scores=True, repair=True)
-    found = list(engine.translate(lines, repaired, warn=False))
-    expected = list(pytorch.translate(lines, repaired, warn=False))
+    found = list(engine.translate(lines, repaired, Reading(warn=False)))
+    expected = list(pytorch.translate(lines, repaired, Reading(warn=False)))
     assert isinstance(engine.backend, RunEngine)
     assert engine.backend.pytorch is None
     assert [one.text for one in found] == [one.text for one in expected]

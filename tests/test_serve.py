@@ -44,14 +44,14 @@ from mtcli.serve.server import MIN_READ, UNAVAILABLE, Capacity, Connection, Conn
 from mtcli.text.languages import Direction
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.translation import Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 LINES = [source for source, _ in PAIRS[::5]]
 
 
 def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
     """Return the translations of `mtcli translate`."""
-    return list(toy().translate(lines, replace(OPTIONS, **changes), warn=False))
+    return list(toy().translate(lines, replace(OPTIONS, **changes), Reading(warn=False)))
 
 
 def served(translator: Translator, src: str = "en", tgt: str = "es") -> ServedModel:

@@ -47,7 +47,7 @@ class Loud(Gated):
         super().__init__()
         self.mark = mark
 
-    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
+    def translate(self, lines: Iterable[str], options: Options, *_: Any) -> Iterator[Translation]:
         for line in lines:
             texts = [line.upper() + self.mark, line.title() + self.mark][: options.n_best]
             yield Translation(line, tuple(Candidate(text, -1.0, -1.0) for text in texts))

@@ -41,7 +41,7 @@ from mtcli.training.validation import in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.memory import read_memory
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 XX = Direction("en", "xx")
 YY = Direction("en", "yy")
@@ -454,7 +454,7 @@ def test_a_package_is_for_its_own_target_language(toy_of_several: Path, tmp_path
         installed = argos.install(tmp_path / "out" / f"translate-en_{target}-1_0.argosmodel", tmp_path)
         package = ModelTranslator(argos.Installed(installed, translator.tokenizer, 64))
         options = replace(argos.SEARCH, to=target)
-        assert [found.text for found in package.translate(["one red dog."], options, warn=False)] == [text]
+        assert [found.text for found in package.translate(["one red dog."], options, Reading(warn=False))] == [text]
 
 
 def test_a_missing_or_unknown_tag_is_an_error_that_names_the_choices(trained: Path, tmp_path: Path) -> None:
@@ -502,9 +502,9 @@ def test_each_sentence_of_a_line_has_its_tag() -> None:
     translator = BySentence(several_toy(), "en", "es")
     options = Options(alignments=True)
     for to in ("es", "xx"):
-        (expected,) = translator.translate([text], replace(options, to=to), quiet=True)
+        (expected,) = translator.translate([text], replace(options, to=to), Reading(quiet=True))
         for line in (f">>{to}<< {text}", f">>{to}<<  {text} "):
-            (found,) = translator.translate([line], options, quiet=True)
+            (found,) = translator.translate([line], options, Reading(quiet=True))
             assert found.text.strip() == expected.text
             own, other = found.candidates[0], expected.candidates[0]
             assert own.score == pytest.approx(other.score, abs=1e-4)
@@ -525,14 +525,14 @@ def test_a_long_line_with_a_tag_is_divided(limit: int, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(backend, "search", search)
     text = " ".join(["one red dog."] * 9)
-    list(BySentence(several_toy(), "en", "es").translate([f">>xx<< {text}"], Options(), quiet=True))
+    list(BySentence(several_toy(), "en", "es").translate([f">>xx<< {text}"], Options(), Reading(quiet=True)))
     assert all(line.startswith(">>xx<< ") for line in searched)
     assert sorted(" ".join(searched).replace(">>xx<< ", "").split()) == sorted(text.split())
 
 
 @pytest.mark.parametrize("line", [">>xx<<", ">>xx<< ", ">>xx<< https://a.b/c 12", ">>xx<< 😀"])
 def test_a_tag_is_in_no_translation(line: str) -> None:
-    (found,) = BySentence(several_toy(), "en", "es").translate([line], Options(), quiet=True)
+    (found,) = BySentence(several_toy(), "en", "es").translate([line], Options(), Reading(quiet=True))
     assert found.text.strip() == line.removeprefix(">>xx<<").strip()
     assert (found.candidates[0].score, found.candidates[0].log_prob) == (0.0, 0.0)
 
@@ -542,7 +542,7 @@ def test_a_memory_is_not_for_the_language_of_a_tag(tmp_path: Path) -> None:
     memory = read_memory([tmp_path / "memory.tsv"], "en", "es")
     translator = BySentence(several_toy(), "en", "es", memory)
     lines = ["one red dog.", ">>xx<< one red dog."]
-    found = list(translator.translate(lines, Options(to="es"), quiet=True))
+    found = list(translator.translate(lines, Options(to="es"), Reading(quiet=True)))
     assert [each.text for each in found] == ["UNO.", "eno der god."]
 
 
@@ -560,7 +560,9 @@ def test_the_server_has_each_direction(both_ways: Path) -> None:
         for source, target in (("en", "xx"), ("en", "yy"), ("xx", "en")):
             options = replace(options, to=target, repair=True)
             found = list(
-                BySentence(ModelTranslator(backend), source, target).translate(["red tree."], options, warn=False)
+                BySentence(ModelTranslator(backend), source, target).translate(
+                    ["red tree."], options, Reading(warn=False)
+                )
             )
             assert answer("red tree.", source, target) == (200, {"translatedText": found[0].text})
         assert answer("red tree.", "xx", "yy")[0] == 200, "through en"
@@ -653,7 +655,7 @@ def test_a_model_of_several_directions_translates_in_the_chosen_one(
     pairs = [json.loads(line)["translation"] for line in output.read_text().splitlines()]
     assert len(pairs) > len(TOY_SOURCES) / 2
     assert {tuple(pair) for pair in pairs} == {("en", target) if forward else (target, "en")}
-    translated = several_toy().translate(TOY_SOURCES, Options(to=target), quiet=True)
+    translated = several_toy().translate(TOY_SOURCES, Options(to=target), Reading(quiet=True))
     translations = {line: found.text for line, found in zip(TOY_SOURCES, translated, strict=True)}
     assert all(translations[pair["en"]] == pair[target] for pair in pairs)
 

@@ -52,6 +52,7 @@ from mtcli.text.words import continues_word
 from mtcli.translate import windows
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 from mtcli.translate.windows import SourceLine
 
 LINES = [src for src, _ in PAIRS[::31]]
@@ -185,7 +186,7 @@ CASED_TERMS = "red\tverde\nDog\tCan\niPhone\nbig\tel ojo\n"
 def test_terms_are_used_in_capitals_and_title_case(tmp_path: Path, line: str, written: list[str]) -> None:
     terms = terms_of(tmp_path, CASED_TERMS)
     options = toy().with_terms(Options(), terms, "auto")
-    (translation,) = BySentence(toy(), "en", "es").translate([line], options, warn=False, quiet=True)
+    (translation,) = BySentence(toy(), "en", "es").translate([line], options, Reading(warn=False, quiet=True))
     assert [use.form for use in translation.terms] == written
     for use in translation.terms:
         assert use.start is not None
@@ -195,7 +196,11 @@ def test_terms_are_used_in_capitals_and_title_case(tmp_path: Path, line: str, wr
 def test_a_recased_line_has_the_terms_as_the_file_has_them(tmp_path: Path) -> None:
     translator = identity()
     options = replace(Options(), terms=terms_of(tmp_path, CASED_TERMS))
-    list(BySentence(translator, "en", "es").translate(["IN RED IPHONE, DOG.", "in RED DOG."], options, quiet=True))
+    list(
+        BySentence(translator, "en", "es").translate(
+            ["IN RED IPHONE, DOG.", "in RED DOG."], options, Reading(quiet=True)
+        )
+    )
     assert translator.lines == ["In red IPHONE, Dog.", "in RED DOG."]
 
 
@@ -410,7 +415,7 @@ def test_terms_have_room_with_a_space_between_them(tmp_path: Path, forms: tuple[
     translator = toy()
     terms = terms_of(tmp_path, f"red\t{forms[0]}\ndog\t{forms[1]}\n")
     options = translator.with_terms(Options(beam_size=2, max_length=1), terms, "hard")
-    found = translator.translate(["red dog red.", "dog red."], options, warn=False)
+    found = translator.translate(["red dog red.", "dog red."], options, Reading(warn=False))
     used = [[use.form for use in translation.terms] for translation in found]
     red, dog = forms
     assert used == [[red, dog, red], [dog, red]]
@@ -422,7 +427,7 @@ def test_terms_beyond_the_end_of_a_shortened_line_are_not_required(
     monkeypatch.setattr(windows, "MAX_LINE_TOKENS", 8)
     terms = terms_of(tmp_path, "dog\tcan\nred\tverde\n")
     options = toy().with_terms(Options(max_length=10), terms, "hard")
-    (found,) = toy().translate(["dog one" + " one" * 20 + " red"], options, warn=False)
+    (found,) = toy().translate(["dog one" + " one" * 20 + " red"], options, Reading(warn=False))
     assert [use.form for use in found.terms] == ["can"]
     assert "verde" not in found.text
 
@@ -732,7 +737,7 @@ def test_soft_terms_keep_the_tag_of_the_target_language() -> None:
     options = translator.with_terms(Options(to="xx"), parse_terms(["dog\tgod"], "terms.tsv"), "soft")
     try:
         translator.backend.search = recorded  # type: ignore[method-assign]
-        list(translator.translate(["one red dog.", ">>es<< one red dog."], options, warn=False))
+        list(translator.translate(["one red dog.", ">>es<< one red dog."], options, Reading(warn=False)))
     finally:
         del translator.backend.search
         del translator.backend.trained_with_terms

@@ -109,7 +109,7 @@ class Slow:
     def __init__(self, world: World, step: int):
         self.world, self.step = world, step
 
-    def translate(self, lines: list[str], options: Any, **_: object) -> Iterator[Any]:
+    def translate(self, lines: list[str], options: Any, *_: object) -> Iterator[Any]:
         cost = self.world.validation / PAIRS * (1 + options.beam_size) / 2
         self.world.pause(self.world.call + len(lines) * cost * (4 if self.step < self.world.early else 1))
         if options.beam_size > 1:

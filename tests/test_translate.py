@@ -35,7 +35,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 from mtcli.translate.windows import SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
@@ -61,7 +61,7 @@ def translator() -> TorchTranslator:
 
 
 def run(translator: Translator, lines: Sequence[str], options: Options) -> list[Translation]:
-    return list(translator.translate(lines, options, warn=False))
+    return list(translator.translate(lines, options, Reading(warn=False)))
 
 
 def texts(found: Sequence[Translation]) -> list[list[str]]:
@@ -127,7 +127,7 @@ def test_lines_are_read_window_by_window(translator: TorchTranslator, monkeypatc
             drawn.append(LINES[len(drawn) % 17])
             yield drawn[-1]
 
-    stream = translator.translate(endless(), GREEDY, warn=False)
+    stream = translator.translate(endless(), GREEDY, Reading(warn=False))
     assert [next(stream).source for _ in range(3)] == LINES[:3]
     assert len(drawn) == 4
 
@@ -313,7 +313,7 @@ def test_a_long_line_causes_a_warning_and_is_read_whole(
     told = f"line 4: longer than nearly all training sources ({usual} tokens): the translation may be poor"
     assert [r.getMessage() for r in caplog.records] == [told]
     caplog.clear()
-    list(translator.translate([long], GREEDY, warn=False))
+    list(translator.translate([long], GREEDY, Reading(warn=False)))
     assert not caplog.records
 
 
@@ -374,7 +374,7 @@ def test_lines_before_a_pause_are_translated_at_once(translator: TorchTranslator
     def ready() -> bool:
         return len(drawn) not in (1, 3)
 
-    stream = translator.translate(lines(), GREEDY, ready=ready)
+    stream = translator.translate(lines(), GREEDY, Reading(ready=ready))
     seen = [(next(stream).source, len(drawn)) for _ in range(5)]
     assert seen == list(zip(LINES[:5], [1, 3, 3, 5, 5], strict=True))
 

@@ -19,6 +19,7 @@ from mtcli.errors import DataError
 from mtcli.text.words import word_texts, words_of
 from mtcli.translate.memory import Entry, Memory, MemoryMatch, compared_words, names_languages, read_memory
 from mtcli.translate.translation import Options, Translation
+from mtcli.translate.translator import Reading
 
 
 def memory_of(*pairs: tuple[str, str], near: float = 0.85) -> Memory:
@@ -213,7 +214,9 @@ def translated(lines: Sequence[str], memory: Memory, **changes: Any) -> tuple[li
     """Return the translations of lines, and what the model was given. It writes capitals."""
     model = capitals()
     model.aligns = False
-    found = list(BySentence(model, "en", "de", memory).translate(lines, Options(**changes), warn=False, quiet=True))
+    found = list(
+        BySentence(model, "en", "de", memory).translate(lines, Options(**changes), Reading(warn=False, quiet=True))
+    )
     return found, model.lines
 
 

@@ -20,7 +20,7 @@ from mtcli.training.averaging import average_run
 from mtcli.training.run import train
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 ENGLISH = [
     "The cat sleeps on the chair.",
@@ -186,7 +186,7 @@ def tokenize(folder: Path, tokenizer: str) -> tuple[str, ...]:
 def translated(folder: Path) -> list[str]:
     model, info, pieces = model_file.load_model(folder)
     translator = ModelTranslator(PyTorchBackend(model, pieces, info.longest_src))
-    return [t.text for t in translator.translate(ENGLISH, Options(beam_size=1, max_extra=20), warn=False)]
+    return [t.text for t in translator.translate(ENGLISH, Options(beam_size=1, max_extra=20), Reading(warn=False))]
 
 
 def test_a_run_is_selected_by_one_score_only() -> None:

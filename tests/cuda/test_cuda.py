@@ -27,6 +27,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 pytestmark = needs_simulated_cuda
 
@@ -123,7 +124,7 @@ Translated = list[list[tuple[str, float, Any]]]
 
 
 def translated(translator: TorchTranslator, options: Options) -> Translated:
-    translations = translator.translate(LINES, options, warn=False, quiet=True)
+    translations = translator.translate(LINES, options, Reading(warn=False, quiet=True))
     return [[(c.text, c.log_prob, c.alignment) for c in found.candidates] for found in translations]
 
 

@@ -17,6 +17,7 @@ from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search, sampler
 from mtcli.text.special_tokens import EOS
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 pytestmark = needs_simulated_cuda
 
@@ -71,7 +72,9 @@ def translate_in_bf16(beam_size: int) -> tuple[list[str], Counts]:
     model = copy.deepcopy(toy().model).to("cuda")
     translator = TorchTranslator(model, toy().tokenizer, 64)
     with counting() as counts:
-        found = translator.translate(LINES[:4], Options(beam_size=beam_size, max_length=12), warn=False, quiet=True)
+        found = translator.translate(
+            LINES[:4], Options(beam_size=beam_size, max_length=12), Reading(warn=False, quiet=True)
+        )
         texts = [one.text for one in found]
     return texts, counts
 
@@ -80,7 +83,7 @@ def translate_in_bf16(beam_size: int) -> tuple[list[str], Counts]:
 def test_translating_is_in_bf16_by_default(beam_size: int) -> None:
     texts, counts = run(translate_in_bf16, beam_size)
     assert texts == [
-        one.text for one in toy().translate(LINES[:4], Options(beam_size=beam_size, max_length=12), quiet=True)
+        one.text for one in toy().translate(LINES[:4], Options(beam_size=beam_size, max_length=12), Reading(quiet=True))
     ]
     assert {kernel.split()[1] for kernel in counts.attention} == {"bfloat16"}
     assert not [kernel for kernel in counts.attention if kernel.startswith("math")]

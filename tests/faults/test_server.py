@@ -24,6 +24,7 @@ from helpers.toy import PAIRS, save_toy, toy
 from faults.conftest import Case
 from faults.inputs import failed
 from mtcli.translate.translation import Options
+from mtcli.translate.translator import Reading
 
 BODY = 100_000
 SECONDS = 6
@@ -89,7 +90,7 @@ class Site:
         request = Request(f"http://127.0.0.1:{self.port}/translate", body, {"Content-Type": "application/json"})
         with urlopen(request, timeout=HANGS) as answer:
             assert json.load(answer)["translatedText"] == [
-                t.text for t in toy().translate(ASKED, Options(), warn=False)
+                t.text for t in toy().translate(ASKED, Options(), Reading(warn=False))
             ]
 
 

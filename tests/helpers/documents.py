@@ -16,7 +16,7 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 from mtcli.translate.windows import SourceLine
 
 READ = ReadOptions("in.txt", "en", "de")
@@ -48,9 +48,9 @@ class ByRule(ModelTranslator):
         super().__init__(Rule(rule, longest_src))
         self.lines: list[str] = []
 
-    def translate(self, lines: Any, options: Options, **how: Any) -> Iterator[Translation]:
+    def translate(self, lines: Any, options: Options, *_: Any) -> Iterator[Translation]:
         options = replace(options, alignments=options.alignments and self.aligns)
-        for translation in super().translate(lines, options, **{**how, "warn": False, "quiet": True}):
+        for translation in super().translate(lines, options, Reading(warn=False, quiet=True)):
             self.lines.append(translation.source)
             yield translation
 

@@ -103,7 +103,7 @@ class Gated(ModelTranslator):
         self.begun = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
 
-    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
+    def translate(self, lines: Iterable[str], options: Options, *_: Any) -> Iterator[Translation]:
         self.calls.append(list(lines))
         self.begun.release()
         assert self.gate.acquire(timeout=HANGS)

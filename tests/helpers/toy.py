@@ -20,7 +20,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]
@@ -66,7 +66,7 @@ def knows_its_pairs(translator: Translator, known: Sequence[tuple[str, str]]) ->
     """
     with_one = [pair for pair in known if pair[0].removeprefix(">>es<< ").startswith("one ")]
     for options, pairs in ((Options(beam_size=1), known), (Options(), with_one)):
-        found = translator.translate([src for src, _ in pairs], options, warn=False, quiet=True)
+        found = translator.translate([src for src, _ in pairs], options, Reading(warn=False, quiet=True))
         if [translation.text for translation in found] != [tgt for _, tgt in pairs]:
             return False
     return True

@@ -4,7 +4,7 @@ A line stays one line. Its translations have scores and word alignments, as thos
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -26,8 +26,8 @@ from mtcli.translate.line_warnings import (
     warn_about_repetitions,
 )
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Window, read_windows, until_pause
+from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
+from mtcli.translate.windows import Window, until_pause
 
 if TYPE_CHECKING:
     from mtcli.translate.memory import Memory
@@ -65,18 +65,7 @@ class BySentence(Translator):
         return self._translator.with_terms(options, terms, mode)
 
     def translate(
-        self,
-        lines: Iterable[str],
-        options: Options,
-        *,
-        total: int | None = None,
-        bar: Progress | None = None,
-        warn: bool = True,
-        quiet: bool = False,
-        ready: Callable[[], bool] = lambda: True,
-        rank: int = 0,
-        num_ranks: int = 1,
-        growing: bool = False,
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
     ) -> Iterator[Translation]:
         """See `Translator.translate`.
 
@@ -84,25 +73,14 @@ class BySentence(Translator):
         `prefix` or `sample`, both are.
         """
         if options.prefix or options.sample:
-            yield from self._translator.translate(
-                lines,
-                options,
-                total=total,
-                bar=bar,
-                warn=warn,
-                quiet=quiet,
-                ready=ready,
-                rank=rank,
-                num_ranks=num_ranks,
-                growing=growing,
-            )
+            yield from self._translator.translate(lines, options, reading)
             return
         if options.to:
             self.target_tokenizer.tag_of(options.to)
-        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
-        with Progress("translating", unit="sentences", quiet=quiet) as sentences:
+        windows = reading.windows(lines)
+        with Progress("translating", unit="sentences", quiet=reading.quiet) as sentences:
             for window in windows:
-                together = until_pause(window, windows, ready) if self._translator.reads_ahead else [window]
+                together = until_pause(window, windows, reading.ready) if self._translator.reads_ahead else [window]
                 for (first, read), segments in translate_whole(
                     self._as_segments(together, options),
                     self._translator,
@@ -110,12 +88,12 @@ class BySentence(Translator):
                     sentences,
                     src=self._src,
                     tgt=self._tgt,
-                    warn=warn,
-                    growing=growing,
+                    warn=reading.warn,
+                    growing=reading.growing,
                     memory=self._memory,
                 ):
                     translations = [_translation(*pair, options) for pair in zip(read, segments, strict=True)]
-                    if warn:
+                    if reading.warn:
                         self._warn(read, first, options, segments)
                         warn_about_repetitions(translations, first, options)
                         warn_about_numbers(translations, first)

@@ -33,7 +33,7 @@ from mtcli.translate.confidence import (
 )
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 Floats = NDArray[np.float64]
 
@@ -162,7 +162,7 @@ def examples_of(
             part = pairs[first : first + size]
             sources = [source for source, _ in part]
             ids = translator.tokenizer.encode_src(sources)
-            found = translator.translate(sources, options, warn=False, bar=progress)
+            found = translator.translate(sources, options, Reading(warn=False, bar=progress))
             for number, (translation, row) in enumerate(zip(found, ids, strict=True), first):
                 best = translation.candidates[0]
                 if row and np.isfinite(best.log_prob):

@@ -32,7 +32,7 @@ from mtcli.text.writing_systems import unspaced
 from mtcli.translate.backends.exported import parse_provenance, provenance
 from mtcli.translate.loading import load_ensemble, load_reranker
 from mtcli.translate.streams import lines_of, report_counts
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 log = logging.getLogger(__name__)
 
@@ -528,7 +528,7 @@ def _load(
     translator = wrap(model, src, tgt) if wrap else model
 
     def translate(sources: list[str]) -> list[str]:
-        return [found.text for found in translator.translate(sources, options, total=len(sources), warn=warn)]
+        return [found.text for found in translator.translate(sources, options, Reading(total=len(sources), warn=warn))]
 
     return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer, options.to)
 

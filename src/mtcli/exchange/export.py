@@ -34,7 +34,7 @@ from mtcli.translate.backends.exported import FORMAT, sha256
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Reading, Translator
 
 TARGETS = ("ctranslate2", "huggingface", "argos")
 """The libraries to export to."""
@@ -146,8 +146,8 @@ def compare(
         quiet: Show no progress bar.
     """
     num = len(sources)
-    our_translations = list(ours.translate(sources, options, total=num, warn=False, quiet=quiet))
-    exported_translations = list(exported.translate(sources, options, total=num, warn=False, quiet=quiet))
+    our_translations = list(ours.translate(sources, options, Reading(total=num, warn=False, quiet=quiet)))
+    exported_translations = list(exported.translate(sources, options, Reading(total=num, warn=False, quiet=quiet)))
     differences = []
     max_score_difference = 0.0
     for our_translation, exported_translation in zip(our_translations, exported_translations, strict=True):

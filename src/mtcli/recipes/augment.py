@@ -40,7 +40,7 @@ from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.streams import report_counts
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
 
 log = logging.getLogger(__name__)
@@ -311,7 +311,7 @@ def _translated(
     """
     seed = int.from_bytes(_digest(f"{synthesis.seed} {first}")[:4], "big")
     options = replace(models.options, n_best=synthesis.n_best, sample=synthesis.method == "sample", seed=seed)
-    for translation in models.translator.translate(lines, options, warn=False, quiet=True):
+    for translation in models.translator.translate(lines, options, Reading(warn=False, quiet=True)):
         for candidate in translation.candidates:
             yield translation.source, candidate
 

@@ -20,7 +20,7 @@ from typing import Any
 from mtcli.documents.segmentation import split_sentences
 from mtcli.runtime.wording import counted
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Batcher:
             with ExitStack() as stack:
                 for lock in self._locks:
                     stack.enter_context(lock)
-                translations = list(self._translator.translate(lines, options, warn=False, quiet=True))
+                translations = list(self._translator.translate(lines, options, Reading(warn=False, quiet=True)))
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].result.set_exception(error)
@@ -214,7 +214,9 @@ class WaitingTranslator(Translator):
         self._submitted: list[Future[Translation]] = []
         self._cancelled: Future[Any] = Future()
 
-    def translate(self, lines: Iterable[str], options: Options, **_: Any) -> Iterator[Translation]:
+    def translate(
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
+    ) -> Iterator[Translation]:
         """Translate lines, in their order.
 
         Raises:

@@ -42,6 +42,7 @@ from mtcli.terms.terms import Terms, parse_terms
 from mtcli.text.language_identifier import IdentifiedLanguage
 from mtcli.translate.line_warnings import warnings_of
 from mtcli.translate.translation import Candidate, Translation
+from mtcli.translate.translator import Reading
 
 if TYPE_CHECKING:  # servers without a memory do not load its readers
     from mtcli.translate.memory import MemoryMatch
@@ -548,7 +549,7 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     by_line = BySentence(translator, model.src, model.target_of(fields.target), memory)
     with translator.preparation():
         translator.check(lines, model.src)
-        return list(by_line.translate(lines, options, warn=False, quiet=True))
+        return list(by_line.translate(lines, options, Reading(warn=False, quiet=True)))
 
 
 def _warnings_of(line: Translation, model: ServedModel) -> list[str]:

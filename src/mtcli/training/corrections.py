@@ -15,7 +15,7 @@ from mtcli.storage.state import State
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def count_given(backend: PyTorchBackend, pairs: Sequence[Pair], config: Config) 
     translator = BySentence(ModelTranslator(backend), config.data.src, target)
     sources = [source for source, _ in pairs]
     options = replace(Options.of(config.decode), to=target if backend.tokenizer.has_tag(target) else "")
-    translations = translator.translate(sources, options, warn=False, quiet=True)
+    translations = translator.translate(sources, options, Reading(warn=False, quiet=True))
     others = [
         {"src": source, "ref": correction, "hyp": translation.text}
         for (source, correction), translation in zip(pairs, translations, strict=True)

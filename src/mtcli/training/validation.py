@@ -24,7 +24,7 @@ from mtcli.training.corrections import CorrectionFigures
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.translator import ModelTranslator, Reading
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def validate(
         for direction, rows in rows_by_direction(part, directions).items():
             some = [pairs[row] for row in rows]
             translations = ModelTranslator(backend).translate(
-                [src for src, _ in some], greedy, total=len(some), warn=False
+                [src for src, _ in some], greedy, Reading(total=len(some), warn=False)
             )
             for row, translation in zip(rows, translations, strict=True):
                 hypotheses[row] = translation.text
@@ -259,7 +259,7 @@ def score_test(
     for part in parts(len(rows), deadline):
         for some in rows_by_direction(rows[part.start : part.stop], directions).values():
             translations = ModelTranslator(backend).translate(
-                [pairs[row][0] for row in some], options, total=len(some), warn=False
+                [pairs[row][0] for row in some], options, Reading(total=len(some), warn=False)
             )
             translated.update(zip(some, (translation.text for translation in translations), strict=True))
     scored: list[dict[str, Any]] = []

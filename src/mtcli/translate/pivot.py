@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
-from typing import Unpack
 
 from mtcli.errors import UsageError
 from mtcli.terms.terms import Terms
@@ -11,7 +10,7 @@ from mtcli.text.languages import Direction, same
 from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG
 from mtcli.translate.line_warnings import check_target
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
 
 
 class PivotTranslator(Translator):
@@ -54,7 +53,9 @@ class PivotTranslator(Translator):
         """
         raise UsageError("terms: not through a third language; translate in two steps, with terms for each")
 
-    def translate(self, lines: Iterable[str], options: Options, **reading: Unpack[Reading]) -> Iterator[Translation]:
+    def translate(
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
+    ) -> Iterator[Translation]:
         """See `Translator.translate`. Warnings and the progress bar are those of the first model.
 
         Raises:
@@ -73,10 +74,10 @@ class PivotTranslator(Translator):
             scores=options.scores,
             repair=options.repair,
         )
-        found = self._first.translate(lines, first_options, **reading)
-        for window in _windows(found, reading.get("ready", _always)):
+        found = self._first.translate(lines, first_options, reading)
+        for window in _windows(found, reading.ready):
             texts = [translation.text for translation in window]
-            second = self._second.translate(texts, options, warn=False, quiet=True)
+            second = self._second.translate(texts, options, Reading(warn=False, quiet=True))
             for before, after in zip(window, second, strict=True):
                 yield Translation(
                     before.source, tuple(_joined(before.candidates[0], each) for each in after.candidates)
@@ -97,10 +98,6 @@ def _without_tag(line: str) -> str:
 
 PIVOT_WINDOW = 1024
 """Translations into the pivot language that are collected for the second model."""
-
-
-def _always() -> bool:
-    return True
 
 
 def _windows(found: Iterator[Translation], ready: Callable[[], bool]) -> Iterator[list[Translation]]:

@@ -16,7 +16,7 @@ from mtcli.runtime.signals import stopped_by_signals
 from mtcli.text.lines import Counts
 from mtcli.translate.streams import lines_of, report_counts
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 from mtcli.translate.windows import WINDOW
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def translate_file(
         try:
             with stopped_by_signals():
                 lines = _own_lines(lines_of(source, replace=replace, counts=counts), group)
-                found = translator.translate(lines, options, rank=group.rank, num_ranks=group.size)
+                found = translator.translate(lines, options, Reading(rank=group.rank, num_ranks=group.size))
                 num_written = _write_windows(found, parts, render, group)
                 group.barrier()  # waits for hours, as `all_reduce_sum` does not: some ranks may take much longer
                 num_windows = int(group.all_reduce_sum(torch.tensor(num_written)))

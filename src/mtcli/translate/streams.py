@@ -16,7 +16,7 @@ from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
 from mtcli.translate.translation import Options, Translation, pharaoh
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""
@@ -131,20 +131,20 @@ def translations(
     """
     if texts:
         lines = arguments(texts)
-        yield from translator.translate(lines, options, total=len(lines), quiet=quiet, growing=True)
+        yield from translator.translate(lines, options, Reading(total=len(lines), quiet=quiet, growing=True))
     elif path is None and sys.stdin is not None and sys.stdin.isatty():
         for line in _typed():
-            yield from translator.translate([line], options, quiet=True)
+            yield from translator.translate([line], options, Reading(quiet=True))
     elif not path or path == "-":
         counts = Counts()
         arriving = _ArrivingLines(_stdin().fileno())
         stdin = read_lines(arriving, replace=replace, name="standard input", counts=counts)
-        yield from translator.translate(stdin, options, ready=arriving.ready, quiet=quiet, growing=True)
+        yield from translator.translate(stdin, options, Reading(ready=arriving.ready, quiet=quiet, growing=True))
         report_counts(counts)
     else:
         counts = Counts()
         read = lines_of(path, replace=replace, counts=counts)
-        yield from translator.translate(read, options, quiet=quiet, growing=True)
+        yield from translator.translate(read, options, Reading(quiet=quiet, growing=True))
         report_counts(counts)
 
 

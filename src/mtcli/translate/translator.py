@@ -7,10 +7,10 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TypedDict, TypeVar, Unpack
+from typing import TypeVar
 
 from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
@@ -49,26 +49,45 @@ NGRAMS = (3, 2)
 bigrams prevent nearly all repetitions."""
 
 
-class Reading(TypedDict, total=False):
-    """How lines are read, and what is reported of them: arguments that a translator passes on to another one."""
+def _always() -> bool:
+    return True
 
-    total: int | None
+
+@dataclass(frozen=True)
+class Reading:
+    """How lines are read, and what is reported of them."""
+
+    total: int | None = None
     """Number of lines, for the progress bar."""
-    bar: Progress | None
+    bar: Progress | None = None
     """A progress bar to use; None: a new one."""
-    warn: bool
+    warn: bool = True
     """Warn about lines unlike those of training, and about translations that repeat themselves."""
-    quiet: bool
+    quiet: bool = False
     """Show no progress bar."""
-    ready: Callable[[], bool]
+    ready: Callable[[], bool] = _always
     """Returns True if the next line is available. If not, the lines so far are translated without it."""
-    rank: int
+    rank: int = 0
     """The lines are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and sampling
     use the number of each line in this file."""
-    num_ranks: int
+    num_ranks: int = 1
     """See `rank`."""
-    growing: bool
+    growing: bool = False
     """Translate the first lines in small windows, so that an interrupted command keeps them."""
+
+    def windows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+        """Yield the lines in windows, see `read_windows`."""
+        return read_windows(lines, ready=self.ready, rank=self.rank, num_ranks=self.num_ranks, growing=self.growing)
+
+    def line_bar(self) -> AbstractContextManager[Progress]:
+        """Return the progress bar, which counts lines."""
+        if self.bar is not None:
+            return nullcontext(self.bar)
+        return Progress("translating", total=self.total, unit="lines", quiet=self.quiet)
+
+
+DEFAULT_READING = Reading()
+"""A new progress bar, warnings, and all lines of a file, every one available at once."""
 
 
 class Translator(ABC):
@@ -126,7 +145,9 @@ class Translator(ABC):
         return replace(options, terms=terms, terms_mode="hard")
 
     @abstractmethod
-    def translate(self, lines: Iterable[str], options: Options, **reading: Unpack[Reading]) -> Iterator[Translation]:
+    def translate(
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
+    ) -> Iterator[Translation]:
         """Translate lines, in their order. A line that is blank or has no token has an empty translation.
 
         With `options.repair`, a translation that repeats itself although its line does not, or that is empty, is
@@ -136,8 +157,7 @@ class Translator(ABC):
         Args:
             lines: Source text. They are read in windows, so there may be any number of them.
             options: Options of the search.
-            reading: By default, a new progress bar is shown, warnings are given, every line is available at once, and
-                the lines are all those of the file.
+            reading: How the lines are read.
 
         Raises:
             UsageError: The backend does not support an option, the prefix has more than `MAX_LINE_TOKENS` tokens, or
@@ -162,18 +182,7 @@ class ModelTranslator(Translator):
         """Computes the confidence of translations; None: they have none."""
 
     def translate(
-        self,
-        lines: Iterable[str],
-        options: Options,
-        *,
-        total: int | None = None,
-        bar: Progress | None = None,
-        warn: bool = True,
-        quiet: bool = False,
-        ready: Callable[[], bool] = lambda: True,
-        rank: int = 0,
-        num_ranks: int = 1,
-        growing: bool = False,
+        self, lines: Iterable[str], options: Options, reading: Reading = DEFAULT_READING
     ) -> Iterator[Translation]:
         """See `Translator.translate`.
 
@@ -189,12 +198,11 @@ class ModelTranslator(Translator):
             raise UsageError(f"the prefix has {prefix_tokens} tokens; {limit}")
         if options.to:
             self.tokenizer.tag_of(options.to)
-        windows = read_windows(lines, ready=ready, rank=rank, num_ranks=num_ranks, growing=growing)
-        own_bar = Progress("translating", total=total, unit="lines", quiet=quiet) if bar is None else nullcontext(bar)
-        with own_bar as shown:
+        windows = reading.windows(lines)
+        with reading.line_bar() as bar:
             for window in windows:
-                together = until_pause(window, windows, ready) if search.backend.reads_ahead else [window]
-                yield from self._translate_windows(together, search, warn=warn, bar=shown)
+                together = until_pause(window, windows, reading.ready) if search.backend.reads_ahead else [window]
+                yield from self._translate_windows(together, search, warn=reading.warn, bar=bar)
 
     def _search_with(self, options: Options) -> "_Search":
         return _Search(self.backend.for_options(options), options, self.rerank)

@@ -24,7 +24,7 @@ from mtcli.terms.terms import Terms
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.recasing import Casing, Recaser
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 log = logging.getLogger(__name__)
 
@@ -425,7 +425,9 @@ def _translated(
             asked.append((sentence, casing, kept))
             yield f"{sentence.language_tag} {text}" if sentence.language_tag else text
 
-    for translation in translator.translate(lines(), options, warn=False, quiet=True, bar=bar, growing=growing):
+    for translation in translator.translate(
+        lines(), options, Reading(warn=False, quiet=True, bar=bar, growing=growing)
+    ):
         sentence, casing, kept = asked.popleft()
         line = sentence.marked.text
         answers = []

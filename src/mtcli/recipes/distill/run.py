@@ -41,7 +41,7 @@ from mtcli.text.lines import Pair, read_lines
 from mtcli.translate.backends.exported import model_digest, model_weights
 from mtcli.translate.loading import load_ensemble
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Translator
+from mtcli.translate.translator import Reading, Translator
 
 log = logging.getLogger(__name__)
 
@@ -432,9 +432,9 @@ def compare(
 
 def _timed(translator: Translator, options: Options, sources: Sequence[str]) -> tuple[list[str], float]:
     """Return the translations of some sources, and the CPU seconds that they took."""
-    list(translator.translate(sources[:WARM_UP_LINES], options, warn=False, quiet=True))
+    list(translator.translate(sources[:WARM_UP_LINES], options, Reading(warn=False, quiet=True)))
     started = time.process_time()
-    found = list(translator.translate(sources, options, total=len(sources), warn=False))
+    found = list(translator.translate(sources, options, Reading(total=len(sources), warn=False)))
     seconds = time.process_time() - started
     return [translation.text for translation in found], seconds
 
