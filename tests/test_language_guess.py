@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mtcli.cli import app
 from mtcli.config.schema import DataConfig
 from mtcli.corpus.readers import language_guess
-from mtcli.corpus.readers.language_guess import guess_languages
+from mtcli.corpus.readers.language_guess import contradiction, guess_each, guess_languages
 from mtcli.errors import DataError, UsageError
 from mtcli.storage.run_name import run_name
 from mtcli.text.languages import english_name, known
@@ -219,3 +219,29 @@ def test_run_folders_of_configurations() -> None:
     assert run_name(data, Path("runs/news/config.toml")) == "news-config-en-es"
     assert run_name(data, Path("configs/wmt14-base.toml")) == "wmt14-base-en-es"
     assert run_name(DataConfig(), Path("configs/demo.toml")) == "demo"
+
+
+def test_a_rare_code_is_a_language_beside_a_corpus_of_the_same_name_but_for_it() -> None:
+    write(["es-gn.tsv", "es-nah.tsv", "old.es-nah.tsv", "pairs.es-gn.tsv"])
+    found = guess_each(["es-gn.tsv", "es-nah.tsv"], None, None)
+    assert [(guess.src, guess.tgt) for guess in found] == [("es", "gn"), ("es", "nah")]
+    found = guess_each(["es-nah.tsv", "es-gn.tsv"], None, None)
+    assert [(guess.src, guess.tgt) for guess in found] == [("es", "nah"), ("es", "gn")]
+    with pytest.raises(UsageError, match=r"old\.es-nah\.tsv: its name may say es and nah, .* once for each --train"):
+        guess_each(["pairs.es-gn.tsv", "old.es-nah.tsv"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "languages", "others"),
+    [
+        ("es-nah.tsv", ("es", "gn"), "es and nah"),
+        ("es-gn.tsv", ("es", "gnn"), "es and gn"),
+        ("es-gn.tsv", ("gn", "es"), None),
+        ("es-gn/pairs.tsv", ("es", "nah"), "es and gn"),
+        ("deu-eng.tsv", ("en", "de"), None),
+        ("de-fr.tsv", ("en", "es"), None),  # both are other languages: perhaps no languages at all
+        ("pairs.tsv", ("en", "es"), None),
+    ],
+)
+def test_a_name_that_says_another_language(spec: str, languages: tuple[str, str], others: str | None) -> None:
+    assert contradiction(spec, *languages) == others

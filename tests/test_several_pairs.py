@@ -688,3 +688,11 @@ def test_a_direction_is_chosen_by_the_language_of_the_text_or_of_the_translation
     assert chosen_direction(backend, XX.reversed(), "yy", None) == ("yy", "en")
     with pytest.raises(UsageError, match="--to en: the model has several directions"):
         chosen_direction(backend, XX.reversed(), None, "en")
+
+
+@pytest.mark.parametrize("code", ["gn", "GN", "gn-PY", "gn_PY"])
+def test_a_rare_language_is_chosen_in_capitals_or_with_its_region_too(code: str) -> None:
+    tokenizer = train_tokenizer([("a b", "c d")] * 3, target_languages=("gn", "nah"))
+    assert tokenizer.tag_of(code) == tokenizer.tags["gn"]
+    with pytest.raises(UsageError, match="--to gnn: choose from gn, nah"):
+        tokenizer.tag_of("gnn")

@@ -205,6 +205,20 @@ def test_a_file_may_name_its_languages(tmp_path: Path) -> None:
     assert not names_languages(tmp_path / "bare.tsv", "en", "de")
     assert names_languages(tmp_path / "named.tsv", "en", "de")
     assert not names_languages(tmp_path / "named.tsv", "fr", "es")
+    (tmp_path / "corrections.es-nah.tsv").write_text("source\ttranslation\na\tb\n")
+    assert names_languages(tmp_path / "corrections.es-nah.tsv", "es", "nah")
+    assert not names_languages(tmp_path / "corrections.es-nah.tsv", "es", "gn")
+    assert not names_languages(tmp_path / "corrections.es-nah.tsv", "nah", "es")
+
+
+def test_a_file_whose_name_says_another_language_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "corrections.es-nah.tsv").write_text("source\ttranslation\na\tb\n")
+    notices: list[str] = []
+    read_memory([tmp_path / "corrections.es-nah.tsv"], "es", "gn", notices=notices)
+    assert any("its name says es and nah, and it is used for es → gn" in notice for notice in notices)
+    notices = []
+    read_memory([tmp_path / "corrections.es-nah.tsv"], "es", "nah", notices=notices)
+    assert not any("its name" in notice for notice in notices)
 
 
 # ---- translations ----

@@ -46,13 +46,14 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, transformers or Argos Translate, and compare its translations."""
     from mtcli.exchange.export import default_folder, export
+    from mtcli.report.info import targets_of
     from mtcli.runtime.outputs import check_folder
-    from mtcli.runtime.wording import command
+    from mtcli.runtime.wording import command, to_option
 
     out = output or default_folder(model, to)
     check_folder(out)
     parity = export(model, to, out, quantization)
-    usage = f"; run it: {command('translate', out)}" if to == "ctranslate2" else ""
+    usage = f"; run it: {command('translate', out, *to_option(targets_of(out)))}" if to == "ctranslate2" else ""
     note(f"wrote {out}{usage}")
     if parity is not None:
         _print_parity(parity, out)

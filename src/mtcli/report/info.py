@@ -286,11 +286,15 @@ def _size_of(folder: Path) -> str:
     return size(total)
 
 
+def targets_of(folder: Path) -> list[str]:
+    """Return the target languages of a run, model or exported folder; none if it has one, or a damaged tokenizer."""
+    with suppress(ModelError):  # a damaged tokenizer is reported by the commands that need it
+        return sorted(Tokenizer.load(tokenizer_file(folder)).tags)
+    return []
+
+
 def _uses(folder: Path) -> Iterator[Row]:
     """Return the commands that use a model; `eval` only if there are test pairs."""
-    targets: list[str] = []
-    with suppress(ModelError):  # a damaged tokenizer is reported by the commands that need it
-        targets = sorted(Tokenizer.load(tokenizer_file(folder)).tags)
-    yield "translate", command("translate", folder, *to_option(targets), '"…"')
+    yield "translate", command("translate", folder, *to_option(targets_of(folder)), '"…"')
     if (run_of(folder) / "data" / "test.jsonl").exists():
         yield "score", command("eval", folder)

@@ -307,6 +307,11 @@ def base(name: str) -> str | None:
     return found.partition("_")[0] if found else None
 
 
+def without_region(code: str) -> str:
+    """Return the code of a language without script or region: `fr` for `fra`, and `gn` for `gn-PY`."""
+    return base(code) or re.split("[-_]", code.strip().casefold())[0]
+
+
 def are_different(code: str, other: str) -> bool:
     """Return True if two codes are of different languages. A code that is no language's, such as `src`, is any."""
     bases = [base(code), base(other)]

@@ -57,7 +57,7 @@ def warn_of_few_pairs(config: Config, sources: Sequence[TrainingSource]) -> None
     for source in sources:
         pairs[source.direction] += source.pairs
     direction, fewest = min(pairs.items(), key=itemgetter(1))
-    remark = remark_on_size(fewest)
+    remark = remark_on_size(fewest, several=len(pairs) > 1)
     if not config.data.is_demo and remark:
         prefix = f"{direction}: " if len(pairs) > 1 else ""
         log.log(logging.WARNING if fewest < FAR_TOO_FEW_PAIRS else logging.INFO, "%s%s", prefix, remark)

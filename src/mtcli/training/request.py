@@ -26,7 +26,7 @@ from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import starts_from_model
 from mtcli.corpus.cache.tokenizer_file import tokenizer_path
 from mtcli.corpus.corrections import is_corrections_file
-from mtcli.corpus.readers.language_guess import guess_each, guess_languages
+from mtcli.corpus.readers.language_guess import contradiction, guess_each, guess_languages
 from mtcli.corpus.readers.sources import is_run, parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.model.transformer import Transformer
@@ -411,6 +411,7 @@ def _with_languages(data: DataConfig, known: DataConfig | None = None) -> DataCo
         found = _as_values([_named(corpus, src, tgt) for corpus in data.corpora])
     elif src is not None and tgt is not None:
         found = {"src": src, "tgt": tgt}
+        _warn_of_names(data.train, src, tgt)
     elif not data.is_demo:
         guesses = guess_each([parse_source(spec).path for spec in data.train], src, tgt)
         table = [
@@ -470,6 +471,17 @@ def _note_corrections(data: DataConfig) -> None:
         path = parse_source(spec).path
         if is_corrections_file(path) and torchrun.rank() == 0:
             log.info("%s: the server's corrections; --corrections %s also keeps what the model knows", path, path)
+
+
+def _warn_of_names(specs: Sequence[str], src: str, tgt: str) -> None:
+    """Warn about pairs whose names say another language than the one that is given for all."""
+    for spec in specs if torchrun.rank() == 0 else ():
+        others = contradiction(parse_source(spec).path, src, tgt)
+        if others:
+            log.warning(
+                "%s: its name says %s, and it is read as %s → %s; for pairs of several languages, give --src and --tgt "
+                "once for each --train", spec, others, src, tgt,
+            )  # fmt: skip
 
 
 def _warn_of_codes(data: DataConfig) -> None:

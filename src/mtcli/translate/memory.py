@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 from unicodedata import normalize
 
+from mtcli.corpus.readers.language_guess import contradiction, name_says
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import file_form, form_suffix
 from mtcli.corpus.readers.tables import find_columns, first_row
@@ -282,6 +283,9 @@ def add_file(memory: Memory, path: Path, src: str, tgt: str, notices: list[str])
         DataError: See `read_memory`.
     """
     check_memory_file(path)
+    others = contradiction(path.name, src, tgt)
+    if others:
+        notices.append(f"{path}: its name says {others}, and it is used for {src} → {tgt}")
     counts = Counts()
     num_replaced = 0
     for source, translation in read_pairs(str(path), src, tgt, counts=counts):
@@ -308,7 +312,7 @@ def check_memory_file(path: Path) -> None:
 
 
 def names_languages(path: Path, src: str, tgt: str) -> bool:
-    """Return True if a file names these languages. A table without a header, or with `source`, names none.
+    """Return True if a file names these languages: in its columns or as XML does, or a table in its own name.
 
     Raises:
         DataError: The file cannot be read.
@@ -318,6 +322,8 @@ def names_languages(path: Path, src: str, tgt: str) -> bool:
     if form == "tmx" or form == "xliff":
         named = {base(language) for language in xml_languages(form, path)}
         return base(src) in named and base(tgt) in named
+    if name_says(path, src, tgt):
+        return True
     try:
         columns = find_columns(first_row(form or "tsv", read_lines(path)), src, tgt)
     except ValueError:

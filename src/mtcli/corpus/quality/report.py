@@ -140,15 +140,22 @@ def _side_statistics(seen: Survey, side: int, language: str, tokens: TokenCounts
     return found
 
 
-def remark_on_size(pairs: int) -> str | None:
-    """Return what would help a training on so few pairs; None for `FEW_PAIRS` or more, or for no pairs."""
+def remark_on_size(pairs: int, *, several: bool = False) -> str | None:
+    """Return what would help a training on so few pairs; None for `FEW_PAIRS` or more, or for no pairs.
+
+    Args:
+        pairs: Number of training pairs; of several directions, of the smallest one.
+        several: The model learns several directions.
+    """
     if not 0 < pairs < FEW_PAIRS:
         return None
     number = counted(pairs, "training pair")
+    mono = "--mono CODE=FILE" if several else "--mono-tgt FILE"
+    related = "train the pairs of related languages in the same model (several --train); "
     ways = (
-        "start from a model of a large or related language that shares a side with yours (--init PARENT); train the "
-        "pairs of related languages in the same model (several --train); use text that you have in one language only "
-        "(mtcli improve --mono-tgt FILE); docs/small-languages.md shows how"
+        f"start from a model of a large or related language that shares a side with yours (--init PARENT); "
+        f"{'' if several else related}use text that you have in one language only (mtcli improve {mono}); "
+        "docs/small-languages.md shows how"
     )
     if pairs < FAR_TOO_FEW_PAIRS:
         return (

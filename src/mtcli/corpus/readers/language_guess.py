@@ -71,6 +71,9 @@ def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> G
 def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[GuessedLanguages]:
     """Guess the languages of each corpus. If its own names do not say them, it has those of the first that do.
 
+    A code of three letters may be any word, as in `en-new`. It is taken for a language if the name is that of another
+    corpus but for this code, as `es-nah.tsv` beside `es-gn.tsv`.
+
     Args:
         specs: See `guess_languages`.
         src: The source language of all, if it was given.
@@ -78,10 +81,13 @@ def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[G
 
     Raises:
         DataError: There is nothing at one of `specs`.
-        UsageError: No name gives two languages, some names give none while others give different languages, or two
-            corpora have the same languages in opposite order.
+        UsageError: No name gives two languages, some names give none or may give others while others give different
+            languages, or two corpora have the same languages in opposite order.
     """
     guesses = [_guess(spec, src, tgt) for spec in specs]
+    guesses = [
+        guess or _guess_beside(spec, specs, guesses, src, tgt) for guess, spec in zip(guesses, specs, strict=True)
+    ]
     known_guesses = [guess for guess in guesses if guess]
     if not known_guesses:
         names = ", ".join(specs)
@@ -98,6 +104,56 @@ def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[G
                 "--src and --tgt once for each --train"
             )
     return [guess or first for guess in guesses]
+
+
+def _guess_beside(
+    spec: str, specs: Sequence[str], guesses: Sequence[GuessedLanguages | None], src: str | None, tgt: str | None
+) -> GuessedLanguages | None:
+    """Return the languages of a corpus whose name has a code that may be any word, given the guesses for all corpora.
+
+    Raises:
+        UsageError: The name is not like that of another corpus.
+    """
+    for other, guess in zip(specs, guesses, strict=True):
+        if guess is None:
+            continue
+        pair = _in_name(Path(spec).name, (guess.src, guess.tgt))
+        if pair is None:
+            continue
+        first, second = pair.languages
+        found = GuessedLanguages(src or first, tgt or second, pair.where)
+        if same(found.src, guess.src) and same(found.tgt, guess.tgt):
+            return found
+        own = Path(spec).name
+        between = own[own.index(first) + len(first) : own.rindex(second)]
+        if own.replace(first + between + second, guess.src + between + guess.tgt) == Path(other).name:
+            return found
+        raise UsageError(
+            f"{spec}: its name may say {first} and {second}, and {other} is {guess.src} → {guess.tgt}; give --src and "
+            "--tgt once for each --train"
+        )
+    return None
+
+
+def contradiction(spec: str, src: str, tgt: str) -> str | None:
+    """Return the languages that the name of a file or folder says: one of two given ones, and a third; otherwise None.
+
+    Args:
+        spec: A corpus, or another file of pairs.
+        src: The given source language.
+        tgt: The given target language.
+    """
+    pair = _in_name(spec, (src, tgt))
+    if pair is None:
+        return None
+    is_given = [any(same(language, given) for given in (src, tgt)) for language in pair.languages]
+    return None if all(is_given) or not any(is_given) else " and ".join(pair.languages)
+
+
+def name_says(path: Path, src: str, tgt: str) -> bool:
+    """Return True if the name of a file has these languages, in this order."""
+    pair = _in_name(path.name, (src, tgt))
+    return pair is not None and same(pair.languages[0], src) and same(pair.languages[1], tgt)
 
 
 def _both(first: GuessedLanguages, other: GuessedLanguages) -> str:

@@ -180,8 +180,7 @@ class Tokenizer:
             return self.tags[language]
         if not self.tags:
             raise UsageError(f"--to {language}: this model translates into one language only; omit --to")
-        base = languages.base(language)
-        same = [tag for tag in self.tags if base is not None and languages.base(tag) == base]
+        same = [tag for tag in self.tags if languages.without_region(tag) == languages.without_region(language)]
         if len(same) != 1:
             raise UsageError(f"--to {language}: choose from {', '.join(sorted(self.tags))}")
         return self.tags[same[0]]
