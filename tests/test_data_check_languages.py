@@ -47,6 +47,10 @@ def test_a_swapped_pair_is_found_and_removed(tmp_path: Path) -> None:
         ("eng_Latn", "de-AT", None),
         ("src", "tgt", None),
         ("de", "en", "the sides look swapped: in 100% of 12 pairs, the source is en and the target de; use --swap"),
+        ("en", "gn", None),  # a language that cannot be identified
+        ("gn", "de", None),
+        ("de", "gn", "the sides look swapped: 0% of the sources look like de, and 100% of the targets; use --swap"),
+        ("gn", "en", "the sides look swapped: 0% of the targets look like en, and 100% of the sources; use --swap"),
         ("fr", "de", "--src is fr, but 100% of 12 sentences look like English (en); correct --src"),
         ("en", "nl", "--tgt is nl, but 100% of 12 sentences look like German (de); correct --tgt"),
     ],

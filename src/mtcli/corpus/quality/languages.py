@@ -20,6 +20,11 @@ MAX_DECLARED = 0.1
 """Share of the sample in the declared language up to which it is wrong."""
 MIN_FOUND = 0.7
 """Share of the sample in another language from which it is that one."""
+MIN_MORE = 0.1
+"""By how much this share must be larger on the side of a language that cannot be identified than on the other side.
+
+Text in such a language is often taken for a large neighbour: half of the Guarani sentences for Spanish.
+"""
 
 
 class SpreadSample:
@@ -91,14 +96,41 @@ class LanguageCheck:
             noun: What the pairs are, for the message.
         """
         seen = self.sample.seen
-        if seen < MIN_SAMPLE or 2 * self.swapped <= seen:
+        if seen < MIN_SAMPLE:
             return None
         src, tgt = self.codes
-        share = _percent(self.swapped / seen)
-        problem = (
-            f"the sides look swapped: in {share} of {counted(seen, noun)}, the source is {tgt} and the target {src}"
+        if 2 * self.swapped > seen:
+            found = (
+                f"in {_percent(self.swapped / seen)} of {counted(seen, noun)}, the source is {tgt} and the target {src}"
+            )
+        else:
+            shares = self._shares_of_known_language()
+            if shares is None or shares[1] < MIN_FOUND or shares[1] - shares[0] < MIN_MORE:
+                return None
+            known = src if self._known_side == 0 else tgt
+            sides = ("sources", "targets") if self._known_side == 0 else ("targets", "sources")
+            own, other = map(_percent, shares)
+            found = f"{own} of the {sides[0]} look like {known}, and {other} of the {sides[1]}"
+        return f"the sides look swapped: {found}; {'omit' if self.swap else 'use'} --swap, or --src {tgt} --tgt {src}"
+
+    @cached_property
+    def _known_side(self) -> int | None:
+        """The side whose language can be identified; None if that is both or neither."""
+        every = LanguageIdentifier().codes if any(self.bases) else ()
+        known = [side for side, code in enumerate(self.bases) if code in every]
+        return known[0] if len(known) == 1 else None
+
+    def _shares_of_known_language(self) -> tuple[float, float] | None:
+        """Return the shares of sentences in the language of `_known_side`, on this side and on the other one."""
+        side = self._known_side
+        if side is None:
+            return None
+        identifier = LanguageIdentifier()
+        code = self.bases[side] or ""
+        own, other = (
+            _shares([pair[each] for pair in self.sample.pairs], identifier).get(code, 0.0) for each in (side, 1 - side)
         )
-        return f"{problem}; {'omit' if self.swap else 'use'} --swap, or --src {tgt} --tgt {src}"
+        return own, other
 
     def notices(self) -> Iterator[str]:
         """Yield what is wrong with the declared languages."""
