@@ -40,7 +40,7 @@ SHARES: Final = {
     "symbol in the middle": 0.01,
     "symbol at the end": 0.02,
     JOINED: 0.03,
-    SINGLE_WORD: 0.04,
+    SINGLE_WORD: 0.06,
 }
 """Variants of each form per pair and epoch, with `data.variants`."""
 
