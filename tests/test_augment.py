@@ -114,9 +114,9 @@ def test_each_window_and_each_pair_has_random_numbers_of_its_own(
     translator = toy()
     translate = translator.translate
 
-    def noted_seed(lines: Sequence[str], options: Options, **how: Any) -> Iterator[Translation]:
+    def noted_seed(lines: Sequence[str], options: Options, *how: Any) -> Iterator[Translation]:
         seeds.append(options.seed)
-        return translate(lines, options, **how)
+        return translate(lines, options, *how)
 
     def noted_number(text: str, seed: int, number: int) -> str:
         numbers.append(number)

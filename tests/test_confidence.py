@@ -206,9 +206,9 @@ def test_xliff_has_the_confidence_and_other_documents_do_not_pay_for_it(
     asked = []
     translate = translator.translate
 
-    def noted(lines: Any, options: Options, **how: Any) -> Any:
+    def noted(lines: Any, options: Options, *how: Any) -> Any:
         asked.append(options.scores)
-        return translate(lines, options, **how)
+        return translate(lines, options, *how)
 
     monkeypatch.setattr(translator, "translate", noted)
     unit = "<trans-unit><source>Red blue tree.</source></trans-unit>"

@@ -138,7 +138,8 @@ def numbered_sentences(n: int) -> list[tuple[str, str]]:
         ({"src": "es", "tgt": "en"}, "use --swap, or --src en --tgt es"),
         ({"src": "es", "tgt": "en", "swap": True}, None),
         ({"src": "en", "tgt": "es", "swap": True}, "omit --swap, or --src es --tgt en"),
-        ({"src": "xx", "tgt": "en"}, None),
+        ({"src": "xx", "tgt": "en"}, "use --swap, or --src en --tgt xx"),  # one language is unknown
+        ({"src": "en", "tgt": "xx"}, None),
     ],
 )
 def test_a_warning_about_swapped_sides(
@@ -153,7 +154,7 @@ def test_a_warning_about_swapped_sides(
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == bool(remedy)
     if remedy:
-        assert warnings[0].startswith(f"{path}: the sides look swapped: in 100% of ")
+        assert warnings[0].startswith(f"{path}: the sides look swapped: ")
         assert warnings[0].endswith(f"; {remedy}")
 
 

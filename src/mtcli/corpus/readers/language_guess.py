@@ -143,7 +143,10 @@ def contradiction(spec: str, src: str, tgt: str) -> str | None:
         src: The given source language.
         tgt: The given target language.
     """
-    pair = _in_name(spec, (src, tgt))
+    try:
+        pair = _in_name(spec, (src, tgt))
+    except OSError:  # of a name that is too long: reading the pairs reports it
+        return None
     if pair is None:
         return None
     is_given = [any(same(language, given) for given in (src, tgt)) for language in pair.languages]
