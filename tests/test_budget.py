@@ -274,8 +274,10 @@ def test_the_speed_is_reported_once_and_soon() -> None:
     assert not forecast.is_new(progress=0.9)
     slow = Forecast()
     slow.add(100.0)
+    assert not slow.is_new(progress=0.4), "the first step of a process is slower, as after resuming on a GPU"
+    slow.add(50.0)
     assert not slow.is_new(progress=0.1)
-    assert slow.is_new(progress=0.4)
+    assert slow.is_new(progress=0.6)
 
 
 def test_validations_take_no_more_than_their_share_of_the_time() -> None:

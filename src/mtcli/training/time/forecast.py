@@ -8,7 +8,7 @@ NUM_RECENT_STEPS = 9
 
 REPORT_STEPS = 5
 REPORT_SHARE = 0.2
-"""The speed is reported after this many steps, or after this share of the budget if that comes first."""
+"""The speed is reported after this many steps, or after two steps and this share of the budget if that comes first."""
 
 
 class Forecast:
@@ -53,7 +53,7 @@ class Forecast:
         Args:
             progress: See `Budget.progress`.
         """
-        is_known = self.steps >= REPORT_STEPS or progress >= REPORT_SHARE
+        is_known = self.steps >= REPORT_STEPS or (self.steps > 1 and progress >= REPORT_SHARE)
         if self._was_reported or not is_known:
             return False
         self._was_reported = True
