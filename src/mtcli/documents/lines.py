@@ -122,33 +122,32 @@ class BySentence(Translator):
 
 
 def _translation(line: str, segment: TranslatedSegment, options: Options) -> Translation:
-    """Return the translations of a line, without duplicates."""
+    """Return the translations of a line, without duplicates.
+
+    Each joins one translation of each sentence: the text, the sums of the scores, the confidence, the word alignment.
+    """
     if not line.strip():
         return Translation(line, (Candidate("", 0.0, 0.0),))
     candidates: dict[str, Candidate] = {}
     for number in range(segment.num_candidates):
-        candidate = _candidate(line, segment, number, options)
-        candidates.setdefault(candidate.text, candidate)
+        text = text_of(segment.content(number))
+        if text in candidates:
+            continue
+        chosen = segment.chosen(number)
+        written = [answer.candidate for answer in chosen]
+        reverse = [each.reverse_log_prob for each in written if each.reverse_log_prob is not None]
+        candidates[text] = Candidate(
+            text=text,
+            log_prob=sum((each.log_prob for each in written), 0.0),
+            score=sum((each.score for each in written), 0.0),
+            alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
+            confidence=segment.confidence(number),
+            reverse_log_prob=sum(reverse) if reverse else None,
+        )
     translation = Translation(line, tuple(candidates.values()), memory=segment.matches)
     if options.terms is None:
         return translation
     return replace(translation, terms=tuple(uses(options.terms.matches(line), translation.text)))
-
-
-def _candidate(line: str, segment: TranslatedSegment, number: int, options: Options) -> Candidate:
-    """Join one translation of each sentence: the text, the sums of the scores, the confidence, the word alignment."""
-    text = text_of(segment.content(number))
-    chosen = segment.chosen(number)
-    written = [answer.candidate for answer in chosen]
-    reverse = [each.reverse_log_prob for each in written if each.reverse_log_prob is not None]
-    return Candidate(
-        text=text,
-        log_prob=sum((each.log_prob for each in written), 0.0),
-        score=sum((each.score for each in written), 0.0),
-        alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
-        confidence=segment.confidence(number),
-        reverse_log_prob=sum(reverse) if reverse else None,
-    )
 
 
 def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequence[InlineTranslation]) -> Links:

@@ -199,26 +199,10 @@ class ModelTranslator(Translator):
         if options.to:
             self.tokenizer.tag_of(options.to)
         windows = reading.windows(lines)
-        with reading.line_bar() as bar:
-            for window in windows:
-                together = until_pause(window, windows, reading.ready) if search.backend.reads_ahead else [window]
-                yield from self._translate_windows(together, search, warn=reading.warn, bar=bar)
 
-    def _search_with(self, options: Options) -> "_Search":
-        return _Search(self.backend.for_options(options), options, self.rerank)
-
-    def _translate_windows(
-        self, windows: Iterable[tuple[int, list[str]]], search: "_Search", *, warn: bool, bar: Progress
-    ) -> Iterator[Translation]:
-        """Translate the lines of windows, see `read_windows`.
-
-        The batches of all windows are mapped together. If the backend takes batches in advance, a window is encoded
-        while the last batches of the window before are searched.
-        """
-
-        def batches() -> Iterator[tuple[_Work, list[SourceLine]]]:
-            for first, lines in windows:
-                work = self._begin_window(first, lines, search, warn=warn)
+        def batches(together: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[_Work, list[SourceLine]]]:
+            for first, window in together:
+                work = self._begin_window(first, window, search, warn=reading.warn)
                 for batch in work.batches:
                     yield work, batch
 
@@ -228,11 +212,18 @@ class ModelTranslator(Translator):
             work, sources = batch
             return work, sources, search.candidates(sources) if sources else []
 
-        for work, sources, candidates in search.map(searched, batches()):
-            work.add(sources, candidates)
-            bar.update(len(sources))
-            if sources is work.batches[-1]:
-                yield from self._end_window(work, search, warn=warn)
+        with reading.line_bar() as bar:
+            for window in windows:
+                # If the backend takes batches in advance, a window is encoded while the one before is searched.
+                together = until_pause(window, windows, reading.ready) if search.backend.reads_ahead else [window]
+                for work, sources, candidates in search.map(searched, batches(together)):
+                    work.add(sources, candidates)
+                    bar.update(len(sources))
+                    if sources is work.batches[-1]:
+                        yield from self._end_window(work, search, warn=reading.warn)
+
+    def _search_with(self, options: Options) -> "_Search":
+        return _Search(self.backend.for_options(options), options, self.rerank)
 
     def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
         """Encode the lines of one window, and divide those with tokens into batches."""
