@@ -7,32 +7,31 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mtcli import limits
 from mtcli.config.fields import Count, Within
-from mtcli.config.schema import DecodeConfig, ModelConfig
+from mtcli.config.schema import ModelConfig
 from mtcli.errors import ModelError
 from mtcli.model.transformer import Transformer
 from mtcli.storage import PROVENANCE
 from mtcli.storage.checkpoint import FORMAT
 from mtcli.storage.model_folder import tokenizer_file
 from mtcli.storage.tensors import NAME, OLD_NAME, Tensors, read_tensors, to_bytes
-from mtcli.text.languages import Direction
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 
-class ModelInfo(BaseModel):
-    """The metadata of a model file."""
-
-    model_config = ConfigDict(frozen=True)
+class _Header(BaseModel):
+    """The fields that are checked first, so that a file of another version is refused by its format."""
 
     format: Literal[1, 2] = FORMAT
     model: ModelConfig
-    decode: DecodeConfig
-    src: str
-    """Language code of the source."""
-    tgt: str
+
+
+class ModelInfo(TranslationInfo, _Header):
+    """The metadata of a model file."""
+
     src_vocab: Annotated[int, Within(limits.VOCABULARY)]
     """Vocabulary size of the source."""
     tgt_vocab: Annotated[int, Within(limits.VOCABULARY)]
@@ -44,16 +43,6 @@ class ModelInfo(BaseModel):
     """Optimizer steps taken."""
     averaged: tuple[Count, ...] = ()
     """The steps of the checkpoints whose mean this model is; empty if it is the checkpoint of `step`."""
-    longest_src: Count
-    """Tokens of the longest source sentence in training, without `</s>`."""
-    usual_src: Count | None = None
-    """99% of the training sources have at most so many tokens; longer ones are translated worse. None: unknown."""
-    terms: bool = False
-    """The sources of training had terms with their translations, see `data.terms`."""
-    directions: tuple[Direction, ...] = ()
-    """The directions that it was trained on, if they are several. Then `src` and `tgt` are the first of them."""
-    bleu_tokenizer: str | None = None
-    """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
 
 
 # Parameters ------------------------------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ValidationError
 
 from mtcli import limits
-from mtcli.config.fields import Count, Within
-from mtcli.config.schema import DecodeConfig
+from mtcli.config.fields import Within
 from mtcli.errors import ModelError
 from mtcli.runtime.files import open_regular, read_regular
 from mtcli.storage import PROVENANCE
-from mtcli.text.languages import Direction
+from mtcli.storage.translation_info import TranslationInfo
 
 GIVE_THE_RUN = "give the run itself with --model, without --engine"
 """The remedy in messages: the run can do all that an exported model cannot."""
@@ -25,24 +24,11 @@ REQUIRED = ("config.json", "model.bin", "tokenizer.json")
 """Files of every folder for CTranslate2, besides vocabularies."""
 
 
-class ExportedModel(BaseModel):
-    """The part of a model's information that is needed for translating."""
-
-    decode: DecodeConfig
-    src: str
-    tgt: str
-    longest_src: Count
-    usual_src: Count | None = None
-    terms: bool = False
-    bleu_tokenizer: str | None = None
-    directions: tuple[Direction, ...] = ()
-
-
 class Export(BaseModel):
     """The part of `mtcli.json` that is needed for translating."""
 
     max_positions: Annotated[int, Within(limits.EXPORTED_POSITIONS)]
-    model: ExportedModel
+    model: TranslationInfo
     files: dict[str, str]
     """SHA-256 of each file, in hexadecimal digits."""
 
