@@ -143,7 +143,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
         import torch
 
         torch.set_num_threads(args.threads)
-    found, options, _ = load(args.model, "cpu")
+    found, options, _ = load([args.model], "cpu")
     options = replace(options, beam_size=args.beam)
     return lambda lines: [translation.text for translation in found.translate(lines, options, Reading(warn=False))]
 
@@ -155,14 +155,15 @@ def library(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]:
     engine = CTranslate2Backend(args.model, "cpu")
     src_tokens = engine.tokenizer.src_vocabulary
     tgt_ids = {token: token_id for token_id, token in enumerate(engine.tokenizer.tgt_vocabulary)}
+    defaults = engine.default_options
 
     def translate(lines: Sequence[str]) -> list[str]:
         sources = [[src_tokens[token_id] for token_id in row] for row in engine.tokenizer.encode_src(lines)]
         results = engine.native.translate_batch(
             sources,
             beam_size=args.beam,
-            length_penalty=engine.defaults.length_penalty if args.beam > 1 else 0,
-            max_decoding_length=max(map(len, sources)) + engine.defaults.max_extra,  # the same limit for all lines
+            length_penalty=defaults.length_penalty if args.beam > 1 else 0,
+            max_decoding_length=max(map(len, sources)) + defaults.max_extra,  # the same limit for all lines
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
         )

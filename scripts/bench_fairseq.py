@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
     lines = list(read_lines(args.input))[:NUM_LINES]
-    found, options, _ = load(args.model, "cpu")
+    found, options, _ = load([args.model], "cpu")
     options = replace(options, beam_size=args.beam)
     sides: dict[str, Callable[[str], str]] = {
         "ours": lambda line: next(found.translate([line], options, Reading(warn=False, quiet=True))).text,

@@ -37,13 +37,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mtcli.config.build import build
-from mtcli.config.schema import Config
+from mtcli.config.schema import Config, DecodeConfig
 from mtcli.corpus.batching import BatchPlan, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, encode_pairs
 from mtcli.model.loss import projected_loss
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
 from mtcli.storage.model_file import ModelInfo
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.lines import Counts
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.learner import Learner, PendingStep
@@ -387,7 +388,8 @@ def decoding(size: Size) -> Figures:
     text = random_text(size.sentences, size)
     with learner_of(replace(size, pairs=10), "base") as (learner, _):
         model = learner.model.eval()
-    translator = ModelTranslator(PyTorchBackend(model, text, longest_src=MAX_LENGTH))
+    info = TranslationInfo(decode=DecodeConfig(), src="en", tgt="de", longest_src=MAX_LENGTH)
+    translator = ModelTranslator(PyTorchBackend(model, text, info))
     lines = [str(row) for row in range(size.sentences)]
     searches = {"greedy": Options(beam_size=1, max_extra=0), "beam 4": Options(beam_size=4, max_extra=0)}
     found: Figures = {}

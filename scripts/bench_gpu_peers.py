@@ -28,9 +28,11 @@ import torch
 from bench_gpu import DEVICE, MAX_LENGTH, TINY, Figures, Size, learner_of, random_text, show
 from torch import Tensor, nn
 
+from mtcli.config.schema import DecodeConfig
 from mtcli.corpus.batching import Batch, BatchPlan, Position, pad
 from mtcli.runtime.device import pick_device
 from mtcli.runtime.distributed import Group
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
@@ -213,7 +215,8 @@ def decoding(size: Size, args: argparse.Namespace) -> Figures:
     text = random_text(size.sentences, size)
     lines = [str(row) for row in range(size.sentences)]
     with learner_of(size, "base") as (learner, _):
-        translator = ModelTranslator(PyTorchBackend(learner.model.eval(), text, longest_src=MAX_LENGTH))
+        info = TranslationInfo(decode=DecodeConfig(), src="en", tgt="de", longest_src=MAX_LENGTH)
+        translator = ModelTranslator(PyTorchBackend(learner.model.eval(), text, info))
         marian = marian_model(learner, size).eval().bfloat16()
         sources = sorted(text.encode_src(lines), key=len)
 

@@ -78,7 +78,7 @@ def main() -> int:
     sure = sure_translations([src.split() for src, _ in train], [tgt.split() for _, tgt in train], MIN_PROBABILITY)
     expected = [list(sure_links(src, tgt, sure)) for src, tgt in test]
     total = sum(map(len, expected))
-    backend, _, _ = PyTorchBackend.load(given.model, torch.device("cpu"))
+    backend = PyTorchBackend.load(given.model, torch.device("cpu"))
     for layer in range(len(backend.model.decoder)):
         links = links_of_layer(backend, test, layer)
         found = sum(len(set(wanted) & set(own)) for wanted, own in zip(expected, links, strict=True))

@@ -193,7 +193,7 @@ def translated_by_mtcli(model: Path, lines: list[str]) -> list[str]:
     from mtcli.translate.loading import load
     from mtcli.translate.translator import Reading
 
-    translator, _, _ = load(model, "cpu")
+    translator, _, _ = load([model], "cpu")
     return [found.text for found in translator.translate(lines, SEARCH, Reading(warn=False))]
 
 

@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("-b", "--beam-size", type=int, help="default: that of the model")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    translator, options, languages = load(arguments.model, "cpu", "auto")
+    translator, options, languages = load([arguments.model], "cpu", "auto")
     if arguments.beam_size:
         options = replace(options, beam_size=arguments.beam_size)
     options = replace(options, repair=True)

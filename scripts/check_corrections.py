@@ -96,7 +96,7 @@ def row(run: Path, folder: Path, corrections: Sequence[Pair], later: Sequence[Pa
 
 def translated(model: Path, sources: Sequence[str], memory: Memory | None = None) -> list[str]:
     """Translate lines as `mtcli translate` does."""
-    translator, options, (src, tgt) = load(model, "cpu", "torch")
+    translator, options, (src, tgt) = load([model], "cpu", "torch")
     by_sentence = BySentence(translator, src, tgt, memory)
     return [translation.text for translation in by_sentence.translate(sources, options, Reading(warn=False))]
 

@@ -351,7 +351,7 @@ def main() -> int:
     lines.add_argument("--count", type=int, default=10_000)
     lines.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    translator, options, _ = load(arguments.model, engine=arguments.engine)
+    translator, options, _ = load([arguments.model], engine=arguments.engine)
     if getattr(arguments, "no_alignments", False):
         translator.aligns = False
     if arguments.command == "lines":

@@ -38,8 +38,10 @@ from typing import Any
 from check_documents import files_by_type, options_of
 from markdown_it import MarkdownIt
 
+from mtcli.config.schema import DecodeConfig
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.loading import load
@@ -70,7 +72,8 @@ class Rule(Backend):
     aligns = False
 
     def __init__(self, rule: Callable[[str, random.Random], str]):
-        super().__init__(train_tokenizer([("one two three.", "eins zwei drei.")]), longest_src=10_000)
+        info = TranslationInfo(decode=DecodeConfig(), src="en", tgt="de", longest_src=10_000)
+        super().__init__(train_tokenizer([("one two three.", "eins zwei drei.")]), info)
         self.rule = rule
         self.random = random.Random(1)
 
@@ -128,7 +131,7 @@ def main() -> int:
         name: (ModelTranslator(Rule(rule)), Options()) for name, rule in STUBS.items()
     }
     if given.model:
-        model, defaults, _ = load(given.model, engine="auto")
+        model, defaults, _ = load([given.model], engine="auto")
         translators = {"model": (model, defaults)}
     failed = False
     print("| type | translator | files | refused | structure differs | unchanged |")

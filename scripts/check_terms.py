@@ -85,7 +85,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    backend, options, _ = load_with_pytorch([arguments.model], "cpu")
+    backend = load_with_pytorch([arguments.model], "cpu")
+    options = backend.default_options
     translator = ModelTranslator(backend)
     first_of_source = {src: (src, tgt) for src, tgt in reversed(read_split(arguments.model, "test"))}
     test = list(reversed(first_of_source.values()))[: arguments.lines]
@@ -100,19 +101,19 @@ def main() -> int:
     hard = translated(translator, pairs, translator.with_terms(options, terms, "hard"))
     print("lines with terms        used      BLEU")
     show("without terms", plain, plain, pairs)
-    if backend.trained_with_terms:
+    if backend.info.terms:
         for mode in ("soft", "auto"):
             show(mode, translated(translator, pairs, translator.with_terms(options, terms, mode)), plain, pairs)
     show("hard", hard, plain, pairs)
     if arguments.baseline:
-        baseline, baseline_options, _ = load(arguments.baseline, "cpu", "torch")
+        baseline, baseline_options, _ = load([arguments.baseline], "cpu", "torch")
         others = translated(baseline, pairs, baseline.with_terms(baseline_options, terms, "hard"))
         show("hard, baseline", others, plain, pairs)
         print("all lines without terms")
         ours = translated(translator, test, options)
         show("baseline", translated(baseline, test, baseline_options), ours, test)
         show("this model", ours, ours, test)
-    if not backend.trained_with_terms:
+    if not backend.info.terms:
         return int(share_used(hard) < 1)
     print(f"tokens of invented translations that are copied: {share_copied(backend, annotator, test):.1%}")
     ratios = speed_ratios(translator, [src for src, _ in pairs], options, terms, arguments.rounds)

@@ -78,7 +78,7 @@ def measure(run: Path, valid: Path, test: Path, output: Path) -> None:
     for name, members in candidates.items():
         model, info, tokenizer = model_file.load_model(members[-1])
         model_file.set_parameters(model, model_file.mean_parameters(members), members[0])
-        backend = PyTorchBackend(model.eval(), tokenizer, info.longest_src)
+        backend = PyTorchBackend(model.eval(), tokenizer, info)
         models[name] = measure_model(backend, Options.of(info.decode), valid_pairs, test_pairs)
         print(name, flush=True)
     output.write_text(json.dumps({"valid": valid_pairs, "test": test_pairs, "models": models}))

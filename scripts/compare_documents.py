@@ -102,7 +102,7 @@ class CountedTranslator:
 
 def model_translator(run: Path) -> CountedTranslator:
     """Return a translator that uses the model of a run."""
-    translator, options, (src, _) = load(run, "cpu", "auto")
+    translator, options, (src, _) = load([run], "cpu", "auto")
 
     def rule(text: str) -> str:
         document = read_text(EncodedText(text))

@@ -106,7 +106,9 @@ def test_the_archive_holds_what_argos_translate_reads(exported: Path) -> None:
 
 def test_an_installed_package_translates_like_the_run(exported: Path, tmp_path: Path) -> None:
     ours = toy()
-    installed = argos.Installed(argos.install(exported / f"{NAME}.argosmodel", tmp_path), ours.tokenizer, 64)
+    installed = argos.Installed(
+        argos.install(exported / f"{NAME}.argosmodel", tmp_path), ours.tokenizer, ours.backend.info
+    )
     sources = [src for src, _ in PAIRS[::5]] + ["日本 dog.", "one  red dog"]
     found = [
         translation.text
@@ -177,7 +179,7 @@ def test_an_imported_model_keeps_its_sentencepiece_model(tmp_path: Path) -> None
     assert export(model, "argos", tmp_path / "out") is None  # it has no pairs to compare on
     installed = argos.install(tmp_path / "out" / f"{NAME}.argosmodel", tmp_path)
     assert (installed / "sentencepiece.model").read_bytes() == (origin / "source.spm").read_bytes()
-    ours = PyTorchBackend.load(model, "cpu")[0]
+    ours = PyTorchBackend.load(model, "cpu")
     pairs = [(line, line) for line in lines(200)]
     sentencepiece_model.check((origin / "source.spm").read_bytes(), ours.tokenizer, pairs)
 

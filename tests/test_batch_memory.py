@@ -159,8 +159,8 @@ def test_a_line_too_long_for_the_memory_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_line_whose_terms_need_too_much_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = TorchTranslator(toy().model, toy().tokenizer, 64)
-    translator.backend.trained_with_terms = True  # though it was not, so it ignores most annotations
+    # It was not trained with terms, so it ignores most annotations.
+    translator = TorchTranslator(toy().model, toy().tokenizer, 64, terms=True)
     search = translator.backend.search_ids
 
     def limited(ids: Any, *args: Any, **kwargs: Any) -> Any:

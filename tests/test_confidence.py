@@ -133,7 +133,7 @@ def run(calibrated: Path, tmp_path: Path) -> Path:
 
 
 def translated(run: Path, engine: str, lines: list[str], **options: Any) -> list[Candidate]:
-    translator, defaults, _ = load(run, "cpu", engine)
+    translator, defaults, _ = load([run], "cpu", engine)
     found = translator.translate(lines, replace(defaults, **options), Reading(quiet=True, warn=False))
     return [translation.candidates[0] for translation in found]
 
@@ -177,7 +177,7 @@ def test_no_confidence_where_none_is_calibrated(
     assert "confidence" not in records(capsys, calibrated, "--max-length", "3", *LINES)[0]
     assert "confidence" not in records(capsys, calibrated, "--no-repeat-ngram", "2", *LINES)[0]
     assert translated(calibrated, "torch", LINES, scores=False)[0].confidence is not None
-    translator, _, _ = load(calibrated, "cpu", "torch")
+    translator, _, _ = load([calibrated], "cpu", "torch")
     assert ModelTranslator(translator.backend).confidence is None
 
 
@@ -202,7 +202,7 @@ def test_the_api_has_the_confidence_of_each_candidate(
 def test_xliff_has_the_confidence_and_other_documents_do_not_pay_for_it(
     calibrated: Path, name: str, is_rated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translator, options, _ = load(calibrated, "cpu", "torch")
+    translator, options, _ = load([calibrated], "cpu", "torch")
     asked = []
     translate = translator.translate
 

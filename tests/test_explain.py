@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toy import TorchTranslator, save_toy, toy
+from helpers.toy import TorchTranslator, save_toy, toy, toy_info
 from typer.testing import CliRunner
 
 from mtcli import cli
@@ -230,7 +230,7 @@ def test_the_summary_proposes_a_layer_that_the_model_has() -> None:
     config = toy().model.config.model_copy(update={"num_decoder_layers": 1})
     tokenizer = toy().tokenizer
     model = Transformer(config, tokenizer.src_size, tokenizer.tgt_size, joint=True)
-    found = explain(PyTorchBackend(model.eval(), tokenizer, longest_src=64), SENTENCES[0], options())
+    found = explain(PyTorchBackend(model.eval(), tokenizer, toy_info()), SENTENCES[0], options())
     assert "--layer 1 --head 1 " in to_text(found)
     assert "--layer 2 --head 1 " in to_text(explain(toy().backend, SENTENCES[0], options()))
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from helpers import harness
 from helpers.ranks import LAUNCHED
-from helpers.toy import PAIRS, ExportedTranslator, TorchTranslator, save_run, save_toy, toy
+from helpers.toy import PAIRS, ExportedTranslator, TorchTranslator, save_run, save_toy, toy, toy_info
 
 from mtcli.cli import main
 from mtcli.config.schema import Config, DecodeConfig, ModelConfig, TokenizerConfig
@@ -78,7 +78,7 @@ def test_ctranslate2_translates_like_the_run(variant: str, tmp_path: Path) -> No
     assert found.max_score_difference < 1e-4
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["equal"] == 72
     engine = ExportedTranslator(tmp_path / "out", "cpu")
-    assert engine.backend.defaults == Options()
+    assert engine.backend.default_options == Options()
     for options in (
         Options(n_best=4),
         Options(beam_size=1),
@@ -448,7 +448,7 @@ class Changed(Backend):
 
     def __init__(self, every: int):
         """Change the translation of each line whose number is a multiple of `every`."""
-        super().__init__(toy().tokenizer, 64)
+        super().__init__(toy().tokenizer, toy_info())
         self.every = every
 
     def max_batch_tokens(self, options: Options) -> int:
@@ -591,7 +591,7 @@ def test_the_command_prints_the_comparison(
     assert out.startswith("checked on 72 sentences: 72 of 72 translations equal those of the run (beam 4)")
     folder = run.with_name("run-ctranslate2")
     assert f"mtcli translate --model {folder}" in err
-    found, options, languages = load(folder, "cpu")
+    found, options, languages = load([folder], "cpu")
     assert languages == ("en", "es")
     assert isinstance(found.backend, CTranslate2Backend)
     assert next(found.translate(["one red dog."], options)).text == "uno rojo perro."
@@ -613,7 +613,7 @@ def test_the_program_of_the_documentation_translates_without_mtcli(tmp_path: Pat
     engine = ExportedTranslator(tmp_path / "exported", "cpu")
     lines = [src for src, _ in PAIRS[::31]]
     lines.insert(2, "")
-    expected = [found.text for found in engine.translate(lines, replace(engine.backend.defaults, beam_size=1))]
+    expected = [found.text for found in engine.translate(lines, replace(engine.backend.default_options, beam_size=1))]
     command = [sys.executable, "-c", program.replace("beam_size=4", "beam_size=1"), str(tmp_path / "exported")]
     done = subprocess.run(command, input="".join(f"{line}\n" for line in lines), capture_output=True, text=True)
     assert done.stdout.splitlines() == expected, done.stderr
@@ -655,14 +655,14 @@ def test_unsupported_options_are_refused_by_name(run: Path, exported: Path) -> N
     for device in ("mps", "gpu", "cuda:0", "cuda"):
         if device != "cuda" or not ctranslate2.get_cuda_device_count():
             with pytest.raises(UsageError, match=f"--device {device}"):
-                load(exported, device)
+                load([exported], device)
     with pytest.raises(UsageError, match="choose from auto, torch, ctranslate2"):
-        load(exported, "cpu", "marian")
+        load([exported], "cpu", "marian")
     with pytest.raises(ModelError, match="mtcli export"):
-        load(run, "cpu", "ctranslate2")
+        load([run], "cpu", "ctranslate2")
     with pytest.raises(ModelError, match=GIVE_THE_RUN):
-        load(exported, "cpu", "torch")
-    assert isinstance(load(run, "cpu")[0].backend, PyTorchBackend)
+        load([exported], "cpu", "torch")
+    assert isinstance(load([run], "cpu").translator.backend, PyTorchBackend)
 
 
 @pytest.mark.parametrize(
@@ -771,4 +771,4 @@ def test_transformers_translates_like_the_run(run: Path, tmp_path: Path) -> None
             t.text for t in toy().translate(padded, replace(Options(), beam_size=4, length_normalization="power"))
         ]
     with pytest.raises(ModelError, match="exported to huggingface"):
-        load(tmp_path / "out", "cpu")
+        load([tmp_path / "out"], "cpu")

@@ -167,7 +167,7 @@ def test_the_search_stops_when_that_of_transformers_does(
 @cache
 def translations(model: Path, length_penalty: float, early_stopping: bool) -> list[str]:
     """Translate sentences of the demo with these options. Two tests compare each result."""
-    translator, options, _ = load(model, "cpu")
+    translator, options, _ = load([model], "cpu")
     chosen = replace(options, max_length=29, length_penalty=length_penalty, early_stopping=early_stopping)
     return [one.text for one in translator.translate(lines(50), chosen, Reading(warn=False))]
 
@@ -199,7 +199,7 @@ def test_early_stopping_is_that_of_the_origin(
 @pytest.mark.parametrize("form", FORMS)
 def test_translations_are_those_of_transformers(form: str, trained: Callable[[str], tuple[Path, Path]]) -> None:
     origin, imported = trained(form)
-    translator, options, languages = load(imported, "cpu")
+    translator, options, languages = load([imported], "cpu")
     assert languages == ("en", "es")
     assert (options.beam_size, options.length_penalty, options.length_normalization) == (4, 1.0, "power")
     texts = lines(40)
@@ -244,7 +244,7 @@ def test_an_export_of_a_trained_start_token_keeps_it_as_a_further_token(imported
     config = theirs(tmp_path / "out")[0].config
     assert config.decoder_start_token_id == config.vocab_size - 1 != config.pad_token_id
     texts = lines(10)
-    translator, options, _ = load(tmp_path / "tuned", "cpu")
+    translator, options, _ = load([tmp_path / "tuned"], "cpu")
     found = [
         t.text for t in translator.translate(texts, replace(options, beam_size=1, max_length=12), Reading(warn=False))
     ]
@@ -255,8 +255,8 @@ def test_an_export_of_a_trained_start_token_keeps_it_as_a_further_token(imported
 def test_an_export_to_ctranslate2_translates_as_we_do(imported: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     export(imported, "ctranslate2", tmp_path / "ct2")
-    engine, options, _ = load(tmp_path / "ct2", "cpu")
-    ours, _, _ = load(imported, "cpu")
+    engine, options, _ = load([tmp_path / "ct2"], "cpu")
+    ours, _, _ = load([imported], "cpu")
     assert options.length_normalization == "power"
     for chosen in (replace(options, max_length=20), replace(options, max_length=20, to="fra", beam_size=1)):
         for a, b in zip(*(x.translate(lines(20), chosen, Reading(warn=False)) for x in (ours, engine)), strict=True):
@@ -433,7 +433,7 @@ def test_a_multilingual_model_is_compared_with_one_of_one_language(
 
 
 def test_a_request_to_the_server_names_the_target_language(imported: Path) -> None:
-    translator, options, _ = load(imported, "cpu")
+    translator, options, _ = load([imported], "cpu")
 
     @cache
     def expected(to: str) -> tuple[int, dict[str, str]]:
@@ -468,7 +468,7 @@ def test_the_server_lists_the_target_languages(imported: Path) -> None:
 
 
 def test_a_line_without_a_token_needs_no_tag(imported: Path) -> None:
-    translator, options, _ = load(imported, "cpu")
+    translator, options, _ = load([imported], "cpu")
     chosen = replace(options, max_length=3, beam_size=1)
     found = list(translator.translate(["\u200b", "", "Good morning."], chosen))
     assert [one.source for one in found] == ["\u200b", "", "Good morning."]
@@ -478,7 +478,7 @@ def test_a_line_without_a_token_has_an_empty_translation(imported: Path, tmp_pat
     pytest.importorskip("ctranslate2")
     export(imported, "ctranslate2", tmp_path / "ct2")
     for model in (imported, tmp_path / "ct2"):
-        translator, options, _ = load(model, "cpu")
+        translator, options, _ = load([model], "cpu")
         for chosen in (options, replace(options, beam_size=1, to="fra")):
             chosen = replace(chosen, max_length=5, alignments=True)
             first, second, third = translator.translate(
@@ -489,7 +489,7 @@ def test_a_line_without_a_token_has_an_empty_translation(imported: Path, tmp_pat
 
 
 def test_a_tag_is_no_word_of_the_line(imported: Path) -> None:
-    translator, options, _ = load(imported, "cpu")
+    translator, options, _ = load([imported], "cpu")
     chosen = replace(options, alignments=True, max_length=9, beam_size=1, to="fra")
     (found,) = translator.translate(["Good morning."], chosen, Reading(warn=False))
     assert {src for src, _ in found.candidates[0].alignment} <= {0, 1}
@@ -547,7 +547,7 @@ def test_the_hub_is_asked_for_what_is_needed_and_the_revision_is_pinned(
 @pytest.mark.network
 def test_a_real_model_of_the_hub(tmp_path: Path) -> None:
     import_model("Helsinki-NLP/opus-mt-en-de", tmp_path / "out")
-    translator, options, languages = load(tmp_path / "out", "cpu")
+    translator, options, languages = load([tmp_path / "out"], "cpu")
     assert languages == ("en", "de")
     (found,) = translator.translate(["Good morning."], options)
     assert found.text == "Guten Morgen."
@@ -913,7 +913,7 @@ def test_other_languages_make_a_child_of_the_imported_model(
 
 
 def test_a_translator_of_torch_is_what_an_import_loads(imported: Path) -> None:
-    translator, _, _ = load(imported, "cpu")
+    translator, _, _ = load([imported], "cpu")
     assert isinstance(translator.backend, PyTorchBackend)
     assert isinstance(Options().to, str)
 

@@ -28,10 +28,12 @@ from mtcli.documents.markup.marks import mark_up
 from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
 from mtcli.text import invented_symbols, placeholders
+from mtcli.text.languages import Direction
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
 from mtcli.text.words import word_spans
 from mtcli.translate import loading, streams
+from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.translator import Reading, Translator
 
@@ -517,7 +519,7 @@ def test_all_entrances_give_the_same_translations(
         translator.aligns = False
         return translator
 
-    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (make(), OPTIONS, ("en", "de")))
+    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(make(), OPTIONS, Direction("en", "de")))
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
 
     def command(*arguments: str) -> list[str]:
@@ -546,7 +548,7 @@ def test_all_entrances_give_the_same_translations(
 
 def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     translator = capitals()
-    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (translator, OPTIONS, ("en", "de")))
+    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de")))
     line = "see %s. go in 2024"
     done = CliRunner().invoke(app, ["translate", "--model", str(tmp_path), "--as-is", line])
     assert done.stdout == f"{line.upper()}\n"
@@ -556,7 +558,7 @@ def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_json_names_missing_and_added_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     translator = ByRule(lambda line: line.replace("3.14", "99"))
     translator.aligns = False
-    monkeypatch.setattr(loading, "load_ensemble", lambda *_: (translator, OPTIONS, ("en", "de")))
+    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de")))
     arguments = ["translate", "--model", str(tmp_path), "--format", "json", "it is 3.14 long", "it is 5 long"]
     records = list(map(json.loads, CliRunner().invoke(app, arguments).stdout.splitlines()))
     assert records[0]["numbers"] == {"missing": ["3.14"], "added": ["99"]}

@@ -110,7 +110,7 @@ def test_report_and_model_card_show_data_and_scores(finished: Path) -> None:
 def test_training_and_eval_compute_the_same_test_scores(finished: Path) -> None:
     (test,) = events(finished, "test")
     model, info, tokenizer = model_file.load_model(finished)
-    translator = ModelTranslator(PyTorchBackend(model, tokenizer, info.longest_src))
+    translator = ModelTranslator(PyTorchBackend(model, tokenizer, info))
     options = Options.of(info.decode)
     pairs = read_split(finished, "test")
     hypotheses = [t.text for t in translator.translate([s for s, _ in pairs], options, Reading(warn=False))]

@@ -68,7 +68,7 @@ def change_proof(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def uses_engine(run: Path, device: str = "cpu", **options: Any) -> bool:
-    translator, _, _ = load(run, device, "auto", Options(**options))
+    translator, _, _ = load([run], device, "auto", options)
     return isinstance(translator.backend, RunEngine)
 
 
@@ -77,8 +77,8 @@ def engine_row(run: Path) -> str:
 
 
 def test_both_libraries_give_the_same_translations(trained: Path) -> None:
-    engine, options, languages = load(trained, "cpu", "auto")
-    pytorch, options_of_pytorch, languages_of_pytorch = load(trained, "cpu", "torch")
+    engine, options, languages = load([trained], "cpu", "auto")
+    pytorch, options_of_pytorch, languages_of_pytorch = load([trained], "cpu", "torch")
     assert isinstance(engine.backend, RunEngine)
     assert isinstance(pytorch.backend, PyTorchBackend)
     assert (options, languages) == (options_of_pytorch, languages_of_pytorch)
@@ -116,8 +116,8 @@ def test_options_that_only_pytorch_supports(trained: Path) -> None:
     assert uses_engine(trained, alignments=True)
     assert not uses_engine(trained, early_stopping=False)
     assert not uses_engine(trained, precision="bf16")
-    engine, options, _ = load(trained, "cpu", "auto")
-    pytorch, _, _ = load(trained, "cpu", "torch")
+    engine, options, _ = load([trained], "cpu", "auto")
+    pytorch, _, _ = load([trained], "cpu", "torch")
     several = replace(options, n_best=3, alignments=True)
     assert list(engine.translate(SOURCES[:5], several)) == list(pytorch.translate(SOURCES[:5], several))
 
@@ -127,8 +127,8 @@ def test_greedy_repairs_without_pytorch(trained: Path) -> None:
 
     After so few steps a model usually repeats itself, in lines that are longer than any pair of its training.
     """
-    engine, options, _ = load(trained, "cpu", "auto")
-    pytorch, _, _ = load(trained, "cpu", "torch")
+    engine, options, _ = load([trained], "cpu", "auto")
+    pytorch, _, _ = load([trained], "cpu", "torch")
     lines = [" ".join(SOURCES[first : first + 3]) for first in range(20)]
     repaired = replace(options, beam_size=1, scores=True, repair=True)
     found = list(engine.translate(lines, repaired, Reading(warn=False)))
@@ -141,10 +141,10 @@ def test_greedy_repairs_without_pytorch(trained: Path) -> None:
 
 
 def test_alignments_without_pytorch(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytorch, options, _ = load(trained, "cpu", "torch")
+    pytorch, options, _ = load([trained], "cpu", "torch")
     aligned = replace(options, alignments=True)
     expected = [found.candidates[0] for found in pytorch.translate(SOURCES, aligned)]
-    engine, _, _ = load(trained, "cpu", "auto")
+    engine, _, _ = load([trained], "cpu", "auto")
     monkeypatch.setattr("mtcli.translate.backends.pytorch.PyTorchBackend.load", None)
     for ours, candidate in zip(engine.translate(SOURCES, aligned), expected, strict=True):
         assert (ours.text, ours.candidates[0].alignment) == (candidate.text, candidate.alignment)
@@ -212,11 +212,11 @@ def test_pytorch_translates_if_the_model_is_another(run: Path) -> None:
     assert not uses_engine(run)
     assert "model.safetensors has changed" in engine_row(run)
     with pytest.raises(ModelError, match="has changed since"):
-        load(run, "cpu", "ctranslate2")
+        load([run], "cpu", "ctranslate2")
 
 
 def test_a_loaded_engine_does_not_translate_with_another_model(run: Path) -> None:
-    engine, options, _ = load(run, "cpu", "auto")
+    engine, options, _ = load([run], "cpu", "auto")
     assert isinstance(engine.backend, RunEngine)
     model = run / "model.safetensors"
     contents = [path.read_bytes() for path in run.glob("checkpoints/*/model.safetensors")]
@@ -232,7 +232,7 @@ def test_pytorch_translates_if_the_model_was_edited(run: Path) -> None:
     model.write_bytes(content)
     assert "model.safetensors has changed" in engine_row(run)
     with pytest.raises(ModelError, match="damaged"):
-        load(run, "cpu", "auto")
+        load([run], "cpu", "auto")
 
 
 def test_a_copied_run_keeps_its_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,11 +259,11 @@ def test_pytorch_translates_if_a_file_changed(run: Path) -> None:
 
 def test_the_engine_that_the_user_asks_for(run: Path) -> None:
     change_proof(run, worse)
-    translator, _, _ = load(run, "cpu", "ctranslate2")
+    translator, _, _ = load([run], "cpu", "ctranslate2")
     assert type(translator.backend) is CTranslate2Backend
     shutil.rmtree(run / ENGINE)
     with pytest.raises(ModelError, match="no exported model here"):
-        load(run, "cpu", "ctranslate2")
+        load([run], "cpu", "ctranslate2")
 
 
 def test_a_killed_conversion_is_repeated(

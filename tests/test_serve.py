@@ -43,6 +43,7 @@ from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import MIN_READ, UNAVAILABLE, Capacity, Connection, Connections, listen
 from mtcli.text.languages import Direction
 from mtcli.translate.line_warnings import UNSEEN
+from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Translation
 from mtcli.translate.translator import Reading, Translator
 
@@ -938,9 +939,9 @@ def test_a_model_of_several_languages_takes_part_in_a_translation_through_one() 
 
 def test_both_steps_through_a_third_language_may_be_directions_of_one_model() -> None:
     directions = [Direction("es", "xx"), Direction("xx", "es"), Direction("en", "xx")]
-    translator = TorchTranslator(several_toy().model, several_toy().tokenizer, several_toy().longest_src)
-    translator.backend.directions = tuple(directions)
-    own = ServedModel.all_of(translator, OPTIONS, ("es", "xx"), lambda direction, targets: PageData(*direction))
+    translator = TorchTranslator(several_toy().model, several_toy().tokenizer, 64, directions=directions)
+    loaded = LoadedModel(translator, OPTIONS, directions[0])
+    own = ServedModel.all_of(loaded, lambda direction, targets: PageData(*direction))
     (through,) = through_pivots(own)
     assert (through.src, through.targets, through.shown.score) == ("en", ["es"], "through xx")
     found = through_pivots([*own, served(toy(), "xx", "fr")])

@@ -13,7 +13,7 @@ import torch
 from conftest import TOY_SETTINGS, toy_pairs, write_tsv
 from helpers.harness import outcome, refused, run, start, until, whole
 from helpers.servers import started
-from helpers.toy import PAIRS, SEVERAL_PAIRS, save_toy, several_toy, toy
+from helpers.toy import PAIRS, SEVERAL_PAIRS, save_toy, several_toy, toy, toy_info
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -275,7 +275,7 @@ def test_given_pairs_are_the_splits_of_their_direction(files: tuple[Path, Path],
 def test_a_validation_scores_each_direction_as_if_it_was_alone(trained: Path) -> None:
     config = load(trained / "config.toml")
     model, info, tokenizer = load_model(trained)
-    backend = PyTorchBackend(model.eval(), tokenizer, info.longest_src)
+    backend = PyTorchBackend(model.eval(), tokenizer, info)
     data = prepare(config, trained)
     directions = data.directions_of("test")
 
@@ -452,7 +452,7 @@ def test_a_package_is_for_its_own_target_language(toy_of_several: Path, tmp_path
     translator = several_toy()
     for target, text in (("es", "uno rojo perro."), ("xx", "eno der god.")):
         installed = argos.install(tmp_path / "out" / f"translate-en_{target}-1_0.argosmodel", tmp_path)
-        package = ModelTranslator(argos.Installed(installed, translator.tokenizer, 64))
+        package = ModelTranslator(argos.Installed(installed, translator.tokenizer, translator.backend.info))
         options = replace(argos.SEARCH, to=target)
         assert [found.text for found in package.translate(["one red dog."], options, Reading(warn=False))] == [text]
 
@@ -484,8 +484,8 @@ def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> Non
     lines = [f">>xx<< {text}", f">>yy<< {text}"]
     found = run("translate", *lines, "--model", trained, "--as-is")
     assert found.out == run("translate", *lines, "--model", trained, "--to", "xx", "--as-is").out
-    backend, options, languages = PyTorchBackend.load(trained, torch.device("cpu"))
-    translator = BySentence(ModelTranslator(backend), *languages)
+    backend = PyTorchBackend.load(trained, torch.device("cpu"))
+    translator = BySentence(ModelTranslator(backend), *backend.info.languages)
     searched: list[list[str]] = []
 
     def search(sources, options):  # type: ignore[no-untyped-def]
@@ -493,7 +493,7 @@ def test_a_line_with_a_tag_is_translated_into_its_language(trained: Path) -> Non
         return type(backend).search(backend, sources, options)
 
     backend.search = search  # type: ignore[method-assign]
-    list(translator.translate(lines, replace(options, to="")))
+    list(translator.translate(lines, replace(backend.default_options, to="")))
     assert {tag for tags in searched for tag in tags} == {">>xx<<", ">>yy<<"}
 
 
@@ -556,9 +556,9 @@ def test_the_server_has_each_direction(both_ways: Path) -> None:
         def answer(text: str, source: str, target: str) -> tuple[int, dict[str, str]]:
             return site.json("/translate", q=text, source=source, target=target)[:2]
 
-        backend, options, _ = PyTorchBackend.load(both_ways, torch.device("cpu"))
+        backend = PyTorchBackend.load(both_ways, torch.device("cpu"))
         for source, target in (("en", "xx"), ("en", "yy"), ("xx", "en")):
-            options = replace(options, to=target, repair=True)
+            options = replace(backend.default_options, to=target, repair=True)
             found = list(
                 BySentence(ModelTranslator(backend), source, target).translate(
                     ["red tree."], options, Reading(warn=False)
@@ -678,16 +678,17 @@ def test_a_direction_that_the_model_lacks_is_refused(
 
 
 def test_a_direction_is_chosen_by_the_language_of_the_text_or_of_the_translation() -> None:
-    backend = PyTorchBackend(toy().model, toy().tokenizer, 64)
-    assert chosen_direction(backend, XX, "en", None) == XX
+    backend = PyTorchBackend(toy().model, toy().tokenizer, toy_info())
+    assert chosen_direction(backend, "en", None) == ("en", "es")
     with pytest.raises(UsageError, match="--from fr: this model translates from en only"):
-        chosen_direction(backend, XX, "fr", None)
+        chosen_direction(backend, "fr", None)
     with pytest.raises(UsageError, match="--to xx: this model translates into one language only"):
-        chosen_direction(backend, XX, None, "xx")
-    backend.directions = (XX.reversed(), YY.reversed())
-    assert chosen_direction(backend, XX.reversed(), "yy", None) == ("yy", "en")
+        chosen_direction(backend, None, "xx")
+    several = toy_info(directions=(XX.reversed(), YY.reversed()))
+    backend = PyTorchBackend(toy().model, toy().tokenizer, several)
+    assert chosen_direction(backend, "yy", None) == ("yy", "en")
     with pytest.raises(UsageError, match="--to en: the model has several directions"):
-        chosen_direction(backend, XX.reversed(), None, "en")
+        chosen_direction(backend, None, "en")
 
 
 @pytest.mark.parametrize("code", ["gn", "GN", "gn-PY", "gn_PY"])

@@ -458,8 +458,7 @@ def test_terms_without_training_need_a_search(tmp_path: Path) -> None:
         toy().with_terms(Options(), terms, "soft")
     with pytest.raises(UsageError, match="omit --sample"):
         toy().with_terms(Options(sample=True), terms, "auto")
-    trained = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
-    trained.backend.trained_with_terms = True
+    trained = TorchTranslator(toy().model, toy().tokenizer, longest_src=64, terms=True)
     for translator in (toy(), trained):
         with pytest.raises(UsageError, match=r"^--terms-mode hard: hard terms need a search; omit --sample$"):
             translator.with_terms(Options(sample=True), terms, "hard")
@@ -473,7 +472,7 @@ def test_an_exported_model_refuses_to_require_terms(tmp_path: Path) -> None:
     terms = terms_of(tmp_path, "dog\tcan\n")
     with pytest.raises(UsageError, match="--terms: this exported model was not trained with terms; give the run"):
         engine.with_terms(Options(), terms, "auto")
-    engine.backend.trained_with_terms = True
+    engine.backend.info = engine.backend.info.model_copy(update={"terms": True})
     with pytest.raises(UsageError, match="--terms-mode hard: not with an exported model"):
         engine.with_terms(Options(), terms, "hard")
     assert engine.with_terms(Options(), terms, "auto").terms_mode == "soft"
@@ -725,8 +724,7 @@ def test_the_terms_of_each_direction_are_found_in_its_pairs(tmp_path: Path) -> N
 
 
 def test_soft_terms_keep_the_tag_of_the_target_language() -> None:
-    translator = several_toy()
-    translator.backend.trained_with_terms = True
+    translator = TorchTranslator(several_toy().model, several_toy().tokenizer, longest_src=64, terms=True)
     searched: list[list[int]] = []
     search = type(translator.backend).search
 
@@ -735,12 +733,8 @@ def test_soft_terms_keep_the_tag_of_the_target_language() -> None:
         return search(translator.backend, sources, options)
 
     options = translator.with_terms(Options(to="xx"), parse_terms(["dog\tgod"], "terms.tsv"), "soft")
-    try:
-        translator.backend.search = recorded  # type: ignore[method-assign]
-        list(translator.translate(["one red dog.", ">>es<< one red dog."], options, Reading(warn=False)))
-    finally:
-        del translator.backend.search
-        del translator.backend.trained_with_terms
+    translator.backend.search = recorded  # type: ignore[method-assign]
+    list(translator.translate(["one red dog.", ">>es<< one red dog."], options, Reading(warn=False)))
     assert [ids[0] for ids in searched] == [translator.tokenizer.tags[name] for name in ("xx", "es")]
     assert all(marker_id("<term>") in ids for ids in searched)
 
@@ -781,8 +775,7 @@ def test_terms_need_one_vocabulary(tmp_path: Path) -> None:
 
 
 def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
-    translator.backend.trained_with_terms = True
+    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64, terms=True)
     terms = terms_of(tmp_path, "dog\tgato\n")
     options = translator.with_terms(Options(alignments=True), terms, "soft")
     assert options.terms_mode == "soft"
@@ -804,8 +797,8 @@ def test_soft_terms_change_only_the_sources_that_have_them(tmp_path: Path, monke
 
 
 def test_terms_that_a_soft_translation_lacks_are_required(tmp_path: Path) -> None:
-    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64)
-    translator.backend.trained_with_terms = True  # though it was not, so it ignores most annotations
+    # It was not trained with terms, so it ignores most annotations.
+    translator = TorchTranslator(toy().model, toy().tokenizer, longest_src=64, terms=True)
     terms = terms_of(tmp_path, "red\tverde\n")
     soft = list(translator.translate(LINES, translator.with_terms(Options(), terms, "soft")))
     auto = list(translator.translate(LINES, translator.with_terms(Options(), terms, "auto")))
@@ -819,10 +812,10 @@ def test_terms_that_a_soft_translation_lacks_are_required(tmp_path: Path) -> Non
 def test_a_model_knows_that_it_was_trained_with_terms(tmp_path: Path) -> None:
     run = save_toy(tmp_path)
     model, info, _ = load_model(run)
-    assert not PyTorchBackend.load(run, torch.device("cpu"))[0].trained_with_terms
+    assert not PyTorchBackend.load(run, torch.device("cpu")).info.terms
     content = model_bytes(parameters(model), info.model_copy(update={"terms": True}))
     (run / "model.safetensors").write_bytes(content)
-    assert PyTorchBackend.load(run, torch.device("cpu"))[0].trained_with_terms
+    assert PyTorchBackend.load(run, torch.device("cpu")).info.terms
 
 
 def test_eval_counts_the_terms_in_translations(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.dry_run import dry_run
 from mtcli.training.request import resolve
 from mtcli.training.run import train
-from mtcli.translate.loading import load_ensemble
+from mtcli.translate.loading import load
 
 PAIRS = toy_pairs(100)
 TEXT = [text for pair in PAIRS for text in pair]
@@ -131,7 +131,7 @@ def test_models_of_other_pairs_can_be_combined(tmp_path: Path, toy_run: Path) ->
     settings = [text for text in TOY_SETTINGS if not text.startswith("tokenizer.")]
     run = tmp_path / "run"
     train(config(tmp_path, toy_run, *settings, "train.max_steps=1"), run, torch.device("cpu"))
-    translator, _, _ = load_ensemble((toy_run, run), "cpu")
+    translator, _, _ = load((toy_run, run), "cpu")
     assert translator.tokenizer.digest() == Tokenizer.load(toy_run / "tokenizer.json").digest()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import toy_pairs
-from helpers.toy import TorchTranslator, toy
+from helpers.toy import TorchTranslator, toy, toy_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -182,7 +182,7 @@ class Scripted(Backend):
     """Finds the first of these hypotheses, as many as its beam size, and draws them in order."""
 
     def __init__(self, hypotheses: Sequence[Candidate]):
-        super().__init__(toy().tokenizer, 64)
+        super().__init__(toy().tokenizer, toy_info())
         self.hypotheses = hypotheses
         self.beams: list[int] = []
 
@@ -413,7 +413,7 @@ def test_sampling_from_the_most_likely_token_is_greedy(translator: TorchTranslat
 
 
 def test_load_the_translator_of_a_run(toy_run: Path) -> None:
-    loaded, options, languages = load(toy_run, "cpu")
+    loaded, options, languages = load([toy_run], "cpu")
     assert (options.beam_size, options.length_penalty, options.max_extra) == (4, 1.5, 5)
     assert isinstance(loaded.backend, PyTorchBackend)
     assert not loaded.backend.model.training
@@ -633,7 +633,7 @@ class Looping(Backend):
     """Finds other hypotheses, each with a probability, where n-grams of some size are blocked."""
 
     def __init__(self, by_ngram: dict[int, Sequence[tuple[str, float]]], *, best_only: bool = False):
-        super().__init__(toy().tokenizer, 64)
+        super().__init__(toy().tokenizer, toy_info())
         self.by_ngram = by_ngram
         self.best_only = best_only
         self.searches: list[Options] = []

@@ -185,7 +185,7 @@ def tokenize(folder: Path, tokenizer: str) -> tuple[str, ...]:
 
 def translated(folder: Path) -> list[str]:
     model, info, pieces = model_file.load_model(folder)
-    translator = ModelTranslator(PyTorchBackend(model, pieces, info.longest_src))
+    translator = ModelTranslator(PyTorchBackend(model, pieces, info))
     return [t.text for t in translator.translate(ENGLISH, Options(beam_size=1, max_extra=20), Reading(warn=False))]
 
 

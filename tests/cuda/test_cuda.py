@@ -58,7 +58,7 @@ def events(run_folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def log_probs(folder: Path, name: str) -> tuple[str, list[float]]:
     """Return the device that `auto` chooses for a run, and the log-probabilities of three pairs under its model."""
-    translator, _, _ = load(folder / name, "auto")
+    translator, _, _ = load([folder / name], "auto")
     assert isinstance(translator.backend, PyTorchBackend)
     found = likelihoods(translator.backend, toy_pairs(3), quiet=True)
     return translator.backend.device.type, [likelihood.log_prob for likelihood in found if likelihood]

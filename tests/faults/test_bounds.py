@@ -219,12 +219,12 @@ def test_96_hostile_metadata(case: Case, tmp_path: Path, exported: Path) -> None
     (tmp_path / "outside").write_text("outside")
     (folder / "link").symlink_to("../outside")
     about = json.loads((folder / "mtcli.json").read_bytes())
-    load(folder)
+    load([folder])
 
     def is_refused(content: str, *words: str) -> None:
         (folder / "mtcli.json").write_text(content)
         with case.fault(), pytest.raises(ModelError) as caught:
-            load(folder)
+            load([folder])
         message = str(caught.value)
         assert all(word in message for word in words), message
         assert len(message) < 1000
@@ -244,4 +244,4 @@ def test_96_hostile_metadata(case: Case, tmp_path: Path, exported: Path) -> None
     (folder / "mtcli.json").write_text(json.dumps(about))
     (folder / "vmap.txt").write_text("")
     with case.fault(), pytest.raises(ModelError, match=r"no checksum of vmap\.txt"):
-        load(folder)
+        load([folder])

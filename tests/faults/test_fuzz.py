@@ -93,7 +93,7 @@ def test_72_fuzzed_files_of_pairs(case: Case, tmp_path: Path, rng: random.Random
 
 
 def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> None:
-    translator = loading.load(job.clean, "cpu", "torch")[0]
+    translator = loading.load([job.clean], "cpu", "torch").translator
     options = Options(beam_size=1, max_length=2)
     pieces = st.sampled_from(
         ["red", " ", "\t", "\r", "\u2028", "\x85", "\x0b", "</s>", "猫", "e\u0301", "\u200d", "🙂" * 40]

@@ -75,7 +75,7 @@ def trained_pairs(run_folder: Path) -> list[Pair]:
 
 @pytest.fixture(scope="module")
 def translator(job: Job) -> Translator:
-    return load(job.clean, "cpu", "torch")[0]
+    return load([job.clean], "cpu", "torch").translator
 
 
 def translated(translator: Translator, text: bytes, folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from mtcli.config.schema import DecodeConfig
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import read_text
@@ -12,6 +13,7 @@ from mtcli.documents.markup.inline import Inline
 from mtcli.documents.markup.sentences import translate_candidates
 from mtcli.documents.pipeline import translate_segments
 from mtcli.runtime.progress import Progress
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
@@ -31,7 +33,9 @@ class Rule(Backend):
     """Translates each line by a function."""
 
     def __init__(self, rule: Callable[[str], str], longest_src: int):
-        super().__init__(tokenizer(), longest_src)
+        super().__init__(
+            tokenizer(), TranslationInfo(decode=DecodeConfig(), src="en", tgt="de", longest_src=longest_src)
+        )
         self.rule = rule
 
     def max_batch_tokens(self, options: Options) -> int:

@@ -60,7 +60,7 @@ class EndlessTranslator:
     tokenizer = MagicMock(tags={}, encode_src=lambda texts: [[1] for _ in texts])
     target_tokenizer = tokenizer
     longest_src = 99
-    backend = MagicMock(tokenizer=tokenizer, longest_src=longest_src)
+    backend = MagicMock(tokenizer=tokenizer)
     aligns = False
 
     def translate(self, *arguments: Any, **options: Any) -> None:

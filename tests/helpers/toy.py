@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from mtcli.config.schema import DecodeConfig, ModelConfig
 from mtcli.corpus.batching import pad
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, model_bytes, parameters
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.languages import Direction
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -38,15 +40,25 @@ MIN_STEPS = 120
 MAX_STEPS = 1000
 
 
+def toy_info(longest_src: int = 64, **about: Any) -> TranslationInfo:
+    return TranslationInfo(decode=DecodeConfig(), src="en", tgt="es", longest_src=longest_src, **about)
+
+
 class TorchTranslator(ModelTranslator):
     """A translator with PyTorch, and its model."""
 
     backend: PyTorchBackend
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, longest_src: int, *, others: Sequence[Transformer] = ()
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        longest_src: int,
+        *,
+        others: Sequence[Transformer] = (),
+        **about: Any,
     ):
-        super().__init__(PyTorchBackend(model, tokenizer, longest_src, others=others))
+        super().__init__(PyTorchBackend(model, tokenizer, toy_info(longest_src, **about), others=others))
         self.model = model
 
 

@@ -182,22 +182,21 @@ def _load(
     from mtcli.recipes.augment import AugmentModels, chosen_direction
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
-    from mtcli.translate.loading import load_ensemble
+    from mtcli.translate.loading import load
 
-    translator, options, languages = load_ensemble(folders, device)
-    direction = chosen_direction(translator.backend, languages, src, to)
-    if translator.tokenizer.tags and (to is not None or translator.backend.directions):
+    translator, options, _ = load(folders, device, given=given)
+    direction = chosen_direction(translator.backend, src, to)
+    if translator.tokenizer.tags and (to is not None or translator.backend.info.directions):
         options = replace(options, to=direction.tgt)
     scorer = None
     if reverse is not None:
-        scorer, _, other = PyTorchBackend.load(reverse, pick_device(device))
-        theirs = scorer.directions_from(other)
-        if direction.reversed() not in theirs:
+        scorer = PyTorchBackend.load(reverse, pick_device(device))
+        if direction.reversed() not in scorer.directions:
             raise UsageError(
-                f"--reverse {reverse}: translates {', '.join(map(str, theirs))}; this needs a model of "
+                f"--reverse {reverse}: translates {', '.join(map(str, scorer.directions))}; this needs a model of "
                 f"{direction.reversed()}"
             )
-    return AugmentModels(translator, replace(options, **given), direction, scorer)
+    return AugmentModels(translator, options, direction, scorer)
 
 
 def _identity(

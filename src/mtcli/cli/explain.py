@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,12 +103,9 @@ def explain(
     models = model or [LATEST]
     check_outputs([html, "-"], models=models)
     (sentence,) = arguments([text.replace("\n", " ")])
-    backend, options, _ = load_with_pytorch(models, device)
+    backend = load_with_pytorch(models, device)
     _check_layer_and_head(backend, layer, head)
-    if to is not None:
-        options = with_changes(options, to=to)
-    if beam_size is not None:
-        options = with_changes(options, beam_size=beam_size)
+    options = backend.default_options.with_given({"to": to, "beam_size": beam_size})
     explanation = explain_translation(backend, sentence, options, neighbours=neighbours)
     if step is not None and step > len(explanation.steps):
         raise UsageError(f"--step {step}: this translation has {counted(len(explanation.steps), 'step')}")

@@ -48,7 +48,7 @@ def score(
     check_plain_text(files, "write each side to a file of its own (data clean -o PREFIX writes two)")
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(src_file, tgt_file)
-    backend, *_ = PyTorchBackend.load(model, pick_device(device))
+    backend = PyTorchBackend.load(model, pick_device(device))
     if to:
         backend.tokenizer.tag_of(to)  # refuses an unknown language before the files are read
     counts = Counts()

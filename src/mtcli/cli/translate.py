@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from mtcli.terms.report import TermsReport
     from mtcli.terms.terms import Terms
+    from mtcli.text.languages import Direction
+    from mtcli.translate.loading import LoadedModel
     from mtcli.translate.memory import Memory, MemoryMatch, MemoryUse
     from mtcli.translate.translation import Options, Translation
     from mtcli.translate.translator import Translator
@@ -236,7 +238,6 @@ def translate(
         "alignments": alignments,
         **sampling,
     }
-    given = {name: value for name, value in search.items() if value is not None}
     if sample:
         unused = {"beam_size": beam_size, "length_penalty": length_penalty, "rerank": rerank}
         _refuse(unused, "not with --sample")
@@ -278,9 +279,9 @@ def translate(
     from mtcli.translate.streams import formatted
 
     note_latest(models)
-    translator, options, (src, tgt) = _load(models, device, engine, given, rerank, rerank_weight)
-    if pivot is not None:
-        translator, options, (src, tgt) = _through(pivot, translator, options, (src, tgt), device, engine, given)
+    loaded = _load(models, device, engine, search, rerank, rerank_weight)
+    translator: Translator
+    translator, options, (src, tgt) = loaded if pivot is None else _through(pivot, loaded, device, engine, search)
     warn_of_files(text or ())
     shows_scores = scores or format_ != "text"
     options = with_changes(options, scores=shows_scores or n_best > 1, repair=not as_is)
@@ -347,48 +348,37 @@ def _load(
     models: list[Path],
     device: str,
     engine: str,
-    given: dict[str, Any],
+    search: dict[str, Any],
     rerank: Path | None,
     rerank_weight: float | None,
-) -> "tuple[Translator, Options, tuple[str, str]]":
+) -> "LoadedModel":
     """Load the models, and the one that reranks their hypotheses.
 
     Args:
         models: The folders of the models.
         device: The device to compute on.
         engine: The library that computes, or `auto`.
-        given: The options of the search that are set.
+        search: The options of the search, see `Options.with_given`.
         rerank: The folder of the model that reranks; None: none does.
         rerank_weight: The weight of its log-probability; None: the default.
-
-    Returns:
-        The translator, the options of the search, and source and target language.
 
     Raises:
         ModelError: A folder has no usable model.
         UsageError: An option does not fit the models.
     """
-    from mtcli.translate.loading import load_ensemble, load_reranker
-    from mtcli.translate.translation import Options
+    from mtcli.translate.loading import load, load_reranker
 
     # The engine of a run is proven for the best hypothesis, and reranking needs all of them.
     library = None if rerank and engine == "auto" else engine
-    translator, options, languages = load_ensemble(models, device, library, Options(**given))
-    options = with_changes(options, **given)
+    loaded = load(models, device, library, search)
     if rerank:
-        translator.rerank = load_reranker(rerank, rerank_weight, device, languages, options).rerank
-    return translator, options, languages
+        loaded.translator.rerank = load_reranker(rerank, rerank_weight, device, loaded).rerank
+    return loaded
 
 
 def _through(
-    pivot: Path,
-    first: "Translator",
-    first_options: "Options",
-    first_languages: tuple[str, str],
-    device: str,
-    engine: str,
-    given: dict[str, Any],
-) -> "tuple[Translator, Options, tuple[str, str]]":
+    pivot: Path, first: "LoadedModel", device: str, engine: str, search: dict[str, Any]
+) -> "tuple[Translator, Options, Direction]":
     """Load the model that translates the result of the first one further. See `_load`.
 
     Raises:
@@ -396,14 +386,13 @@ def _through(
     """
     from mtcli.translate.loading import load
     from mtcli.translate.pivot import PivotTranslator, meeting_directions
-    from mtcli.translate.translation import Options
 
-    second, options, second_languages = load(pivot, device, engine, Options(**given))
-    options = with_changes(options, **given)
-    before, after = meeting_directions(first, first_languages, second, second_languages, options.to)
-    first_options = with_changes(first_options, to=before.tgt if first.tokenizer.tags else "", n_best=1)
+    translator, options, _ = load([pivot], device, engine, search)
+    before, after = meeting_directions(first.translator.backend, translator.backend, options.to)
+    to = before.tgt if first.translator.tokenizer.tags else ""
     note(f"{before.src} → {after.tgt} through {after.src}")
-    return PivotTranslator(first, first_options, second), options, (before.src, after.tgt)
+    first_options = with_changes(first.options, to=to, n_best=1)
+    return PivotTranslator(first.translator, first_options, translator), options, before._replace(tgt=after.tgt)
 
 
 def _refuse(options: dict[str, Any], reason: str) -> None:

@@ -329,7 +329,7 @@ def update_confidence(
     known = read_confidence(run)
     if known is not None:
         return known
-    translator, options, languages = load(run, device, "auto")
+    translator, options, languages = load([run], device, "auto")
     confidence = calibrate(translator, options, pairs, languages, seconds_left)
     store_confidence(run, confidence)
     return confidence

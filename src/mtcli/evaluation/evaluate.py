@@ -30,7 +30,7 @@ from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
 from mtcli.translate.backends.exported import parse_provenance, provenance
-from mtcli.translate.loading import load_ensemble, load_reranker
+from mtcli.translate.loading import load, load_reranker
 from mtcli.translate.streams import lines_of, report_counts
 from mtcli.translate.translator import Reading, Translator
 
@@ -251,7 +251,7 @@ class _System:
     tgt: str
     """Target language. For a multilingual model, that of the request, if it names one."""
     bleu_tokenizer: str | None
-    """See `Backend.bleu_tokenizer`."""
+    """See `TranslationInfo.bleu_tokenizer`."""
     to: str
     """The language of the tag that lines get which begin with none; empty: they stay without."""
 
@@ -509,20 +509,20 @@ def _load(
         warn: Warn about lines unlike those of training.
         to: The target language if the request names none.
     """
-    model, options, (src, tgt) = load_ensemble(models, request.device, request.engine)
-    if request.beam_size is not None:
-        options = replace(options, beam_size=request.beam_size)
-    if request.length_penalty is not None:
-        options = replace(options, length_penalty=request.length_penalty)
-    if request.no_repeat_ngram is not None:
-        options = replace(options, no_repeat_ngram=request.no_repeat_ngram)
+    given = {
+        "beam_size": request.beam_size,
+        "length_penalty": request.length_penalty,
+        "no_repeat_ngram": request.no_repeat_ngram,
+    }
+    loaded = load(models, request.device, request.engine, given)
+    model, options, (src, tgt) = loaded
     tag = request.to or (to if model.tokenizer.has_tag(to) else "")
     if tag and model.tokenizer.tags:
         options = replace(options, to=tag)
         tgt = tag
     if rerank:
-        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, (src, tgt), options).rerank
-
+        loaded = loaded._replace(options=options)
+        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, loaded).rerank
     if terms:
         options = model.with_terms(options, terms, request.terms_mode)
     translator = wrap(model, src, tgt) if wrap else model
@@ -530,7 +530,7 @@ def _load(
     def translate(sources: list[str]) -> list[str]:
         return [found.text for found in translator.translate(sources, options, Reading(total=len(sources), warn=warn))]
 
-    return _System(translator.tokenizer, translate, src, tgt, translator.backend.bleu_tokenizer, options.to)
+    return _System(translator.tokenizer, translate, src, tgt, translator.backend.info.bleu_tokenizer, options.to)
 
 
 def _check_target(language: str, *translators: _System | None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mtcli.exchange import ctranslate2_model, sentencepiece_model
 from mtcli.model.transformer import Transformer
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.languages import Direction, english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -108,18 +109,18 @@ def _zip(content: Path, archive: Path) -> None:
 class Installed(Backend):
     """An installed package, used as Argos Translate uses it: its tokenizer, and CTranslate2 with its options."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
+    def __init__(self, folder: Path, tokenizer: Tokenizer, info: TranslationInfo):
         """Load it.
 
         Args:
             folder: The folder that the archive contains.
             tokenizer: Our tokenizer of the model.
-            longest_src: Tokens of the longest source in training.
+            info: What the file of the model says about it.
 
         Raises:
             UsageError: The sentencepiece or the ctranslate2 package is missing.
         """
-        super().__init__(tokenizer, longest_src)
+        super().__init__(tokenizer, info)
         self.native = load_native(folder / "model", device="cpu")
         self.processor = sentencepiece_model.processor((folder / "sentencepiece.model").read_bytes())
 

@@ -82,7 +82,7 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
         return
     model = identity_of(run / "model.safetensors")
     about = export_details(run, info, "ctranslate2")
-    pytorch = ModelTranslator(PyTorchBackend(weights, tokenizer, info.longest_src))
+    pytorch = ModelTranslator(PyTorchBackend(weights, tokenizer, info))
     options = Options.of(info.decode)
     with whole_folder(run / ENGINE) as folder:
         write_model(weights, info, tokenizer, folder, about)

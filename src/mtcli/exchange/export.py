@@ -320,7 +320,7 @@ def _compare_with_original(
     max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
     options = Options.of(info.decode)
     options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))
-    ours = PyTorchBackend(weights, tokenizer, info.longest_src)
+    ours = PyTorchBackend(weights, tokenizer, info)
     exported: Backend
     if target == "argos":
         found = []
@@ -335,7 +335,7 @@ def _compare_with_original(
     else:
         options = replace(options, beam_size=1)
         try:
-            exported = huggingface.Exported(folder, tokenizer, info.longest_src)
+            exported = huggingface.Exported(folder, tokenizer, info)
         except ImportError:
             log.warning("not compared with the run: transformers (or sentencepiece) is not installed")
             return None
@@ -348,7 +348,7 @@ def _compare_package(ours: Backend, direction: Direction, packages: Path, source
     options = replace(argos.SEARCH, to=direction.tgt if ours.tokenizer.tags else "")
     with tempfile.TemporaryDirectory() as folder:
         installed = argos.install(package, Path(folder))
-        exported = argos.Installed(installed, ours.tokenizer, ours.longest_src)
+        exported = argos.Installed(installed, ours.tokenizer, ours.info)
         return compare(ModelTranslator(ours), ModelTranslator(exported), sources, options)
 
 

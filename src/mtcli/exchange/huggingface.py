@@ -18,6 +18,7 @@ from mtcli.exchange.marian_weights import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.model.transformer import Transformer
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -210,13 +211,13 @@ def _tensors(model: Transformer, ids: Ids) -> Tensors:
 class Exported(Backend):
     """An exported folder as `transformers` reads it: its tokenizer, and its greedy search."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, longest_src: int):
+    def __init__(self, folder: Path, tokenizer: Tokenizer, info: TranslationInfo):
         """Load it.
 
         Args:
             folder: A folder that `convert` wrote.
             tokenizer: Our tokenizer of the model.
-            longest_src: Tokens of the longest source in training.
+            info: What the file of the model says about it.
 
         Raises:
             ImportError: transformers is not installed, or for an imported model sentencepiece.
@@ -225,7 +226,7 @@ class Exported(Backend):
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        super().__init__(tokenizer, longest_src)
+        super().__init__(tokenizer, info)
         self.exported_tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.exported_model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 

@@ -169,33 +169,33 @@ def augment(
     return AugmentReport(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
 
 
-def chosen_direction(backend: Backend, languages: tuple[str, str], src: str | None, to: str | None) -> Direction:
+def chosen_direction(backend: Backend, src: str | None, to: str | None) -> Direction:
     """Return the direction in which a model translates a text.
 
     Args:
         backend: The model.
-        languages: Its source and target language, those of the first direction if it has several.
         src: The language of the text; None: the model has one, or `to` decides.
         to: The language to translate into; None: the model has one, or `src` decides, or the lines have tags.
 
     Raises:
         UsageError: The model has no such direction, or several.
     """
-    if not backend.directions:
-        if src is not None and not same(src, languages[0]):
-            raise UsageError(f"--from {src}: this model translates from {languages[0]} only; omit --from")
+    info = backend.info
+    if not info.directions:
+        if src is not None and not same(src, info.src):
+            raise UsageError(f"--from {src}: this model translates from {info.src} only; omit --from")
         if to is None:
-            return Direction(*languages)
+            return info.languages
         backend.tokenizer.tag_of(to)
-        return Direction(languages[0], to)
+        return Direction(info.src, to)
     found = [
         direction
-        for direction in backend.directions
+        for direction in info.directions
         if (src is None or same(src, direction.src)) and (to is None or same(to, direction.tgt))
     ]
     if len(found) != 1:
         given = " ".join(f"{name} {code}" for name, code in (("--from", src), ("--to", to)) if code is not None)
-        directions = ", ".join(map(str, backend.directions))
+        directions = ", ".join(map(str, info.directions))
         problem = "the model has several directions" if found else "the model has no such direction"
         where = f"{given}: " if given else ""
         raise UsageError(f"{where}{problem}; choose with --from and --to: {directions}")

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -162,9 +162,9 @@ def load_app(
     """
     models = []
     for folder in folders:
-        translator, options, languages = load(folder, device, engine)
+        loaded = load([folder], device, engine, {"repair": True})
         show = partial(page_data, folder, public=api_key is None)
-        models += ServedModel.all_of(translator, replace(options, repair=True), languages, show)
+        models += ServedModel.all_of(loaded, show)
     for model in through_pivots(models):
         log.info("%s → %s: through %s", model.src, ", ".join(model.targets), model.through[1].src)
         models.append(model)

@@ -15,6 +15,7 @@ from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
 from mtcli.text.languages import Direction
+from mtcli.translate.loading import LoadedModel
 from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
@@ -53,32 +54,25 @@ class ServedModel:
     batcher: Batcher = field(init=False)
 
     @classmethod
-    def all_of(
-        cls,
-        translator: Translator,
-        options: Options,
-        languages: tuple[str, str],
-        show: Callable[[Direction, tuple[str, ...]], PageData],
-    ) -> "list[ServedModel]":
+    def all_of(cls, loaded: LoadedModel, show: Callable[[Direction, tuple[str, ...]], PageData]) -> "list[ServedModel]":
         """Return a model once for each of its source languages.
 
         Args:
-            translator: The model.
-            options: See `ServedModel`.
-            languages: Its source and target language, of several the first ones.
+            loaded: The model.
             show: Returns what the page shows of a source language and its target languages.
         """
-        directions = translator.backend.directions or (Direction(*languages),)
+        translator = loaded.translator
+        known = translator.backend.info.directions
         targets: dict[str, list[str]] = {}
-        for src, tgt in directions:
+        for src, tgt in known or (loaded.languages,):
             targets.setdefault(src, []).append(tgt)
         found: list[ServedModel] = []
         for src, of_source in targets.items():
             first = Direction(src, of_source[0])
-            tags = tuple(of_source) if translator.backend.directions else tuple(sorted(translator.tokenizer.tags))
+            tags = tuple(of_source) if known else tuple(sorted(translator.tokenizer.tags))
             own_targets = tags if translator.tokenizer.tags else ()
             page = show(first, own_targets)
-            model = cls(translator, options, first, page, own_targets, found[0] if found else None)
+            model = cls(translator, loaded.options, first, page, own_targets, found[0] if found else None)
             if model.partner:
                 model.in_use = model.partner.in_use
             found.append(model)

@@ -322,7 +322,7 @@ class Evaluator:
     def backend_in_eval_mode(self) -> PyTorchBackend:
         """Put the model into evaluation mode, and return a backend that uses its current weights."""
         session = self.session
-        return PyTorchBackend(self.learner.model.eval(), session.data.tokenizer, session.info.longest_src)
+        return PyTorchBackend(self.learner.model.eval(), session.data.tokenizer, session.info)
 
 
 def _recorded(result: Validation | TestScores) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """Load a model for translating, with the library that it is for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtcli.errors import ModelError, UsageError
+from mtcli.text.languages import Direction
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance
 from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
@@ -18,19 +20,25 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
-NO_OPTIONS = Options()
+NOTHING_GIVEN: Mapping[str, Any] = {}
+
+
+class LoadedModel(NamedTuple):
+    """A model that translates, or several that do so together."""
+
+    translator: ModelTranslator
+    options: Options
+    """Its default options, with those that the user set; of several models, the first one decides the defaults."""
+    languages: Direction
+    """Its source and target language, of several the first ones."""
 
 
 def load(
-    folder: Path, device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[ModelTranslator, Options, tuple[str, str]]:
-    """Load one model, see `load_ensemble`."""
-    return load_ensemble([folder], device, engine, options)
-
-
-def load_ensemble(
-    folders: Sequence[Path], device: str = "auto", engine: str | None = None, options: Options = NO_OPTIONS
-) -> tuple[ModelTranslator, Options, tuple[str, str]]:
+    folders: Sequence[Path],
+    device: str = "auto",
+    engine: str | None = None,
+    given: Mapping[str, Any] = NOTHING_GIVEN,
+) -> LoadedModel:
     """Load one model, or several whose probabilities are averaged in each step of the search.
 
     Args:
@@ -38,90 +46,81 @@ def load_ensemble(
         device: `auto`, `cpu`, `cuda` or `mps`.
         engine: `torch` or `ctranslate2`; None: `ctranslate2` for an exported model, otherwise `torch`; `auto`: also
             `ctranslate2` for a run whose engine can be used, see `run_engine`. Several models are loaded with PyTorch.
-        options: The options that the user set, which decide whether the engine of a run can be used.
-
-    Returns:
-        The translator, the model's default options, and its source and target language. Of several models, the first
-        one decides the default options.
+        given: The options that the user set, which decide whether the engine of a run can be used. See
+            `Options.with_given`.
 
     Raises:
         ModelError: A folder has no usable model.
         UsageError: The engine or device does not exist, or the engine cannot combine models, or the models have
             different vocabularies or languages.
     """
-    first, *others = folders
-    if others and engine == "ctranslate2":
-        raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
-    if not others:
-        if engine not in (None, *ENGINES):
-            raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
-        is_exported = provenance(first) is not None
-        backend: CTranslate2Backend | None = None
-        if is_exported and engine != "torch":
-            backend = CTranslate2Backend(first, device)
-        elif engine == "ctranslate2":
-            backend = load_any_run_engine(first, device)
-        elif engine == "auto":
-            backend = load_run_engine(first, device, options)
-        if backend is not None:
-            translator = ModelTranslator(backend)
-            translator.confidence = read_confidence(first)
-            return translator, backend.defaults, backend.languages
-        if is_exported:
-            raise ModelError(f"{first}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
-    pytorch, defaults, languages = load_with_pytorch(folders, device)
-    translator = ModelTranslator(pytorch)
-    if not others:
-        translator.confidence = read_confidence(first)
-    return translator, defaults, languages
+    if len(folders) > 1:
+        if engine == "ctranslate2":
+            raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
+        translator = ModelTranslator(load_with_pytorch(folders, device))
+    else:
+        translator = ModelTranslator(_load_one(folders[0], device, engine, given))
+        translator.confidence = read_confidence(folders[0])
+    backend = translator.backend
+    return LoadedModel(translator, backend.default_options.with_given(given), backend.info.languages)
 
 
-def load_with_pytorch(folders: Sequence[Path], device: str) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
-    """Load one or several models, see `load_ensemble`, with PyTorch."""
+def _load_one(folder: Path, device: str, engine: str | None, given: Mapping[str, Any]) -> Backend:
+    """Load one model, see `load`, with the library that it is for."""
+    if engine not in (None, *ENGINES):
+        raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
+    is_exported = provenance(folder) is not None
+    if is_exported and engine == "torch":
+        raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
+    if is_exported:
+        return CTranslate2Backend(folder, device)
+    if engine == "ctranslate2":
+        return load_any_run_engine(folder, device)
+    of_run = load_run_engine(folder, device, Options().with_given(given)) if engine == "auto" else None
+    return of_run or load_with_pytorch([folder], device)
+
+
+def load_with_pytorch(folders: Sequence[Path], device: str) -> "PyTorchBackend":
+    """Load one or several models, see `load`, with PyTorch."""
     # PyTorch takes seconds to import, and an exported model does not need it.
     from mtcli.runtime.device import pick_device
     from mtcli.translate.backends.pytorch import PyTorchBackend
 
-    first, *others = folders
-    if not others:
-        return PyTorchBackend.load(first, pick_device(device))
+    if len(folders) == 1:
+        return PyTorchBackend.load(folders[0], pick_device(device))
     for folder in folders:
         if provenance(folder) is not None:
             raise ModelError(f"{folder}: an exported model cannot be combined with others; {GIVE_THE_RUN}")
     loaded = [PyTorchBackend.load(folder, pick_device(device)) for folder in folders]
-    backend, defaults, languages = loaded[0]
-    for folder, (other, _, other_languages) in zip(folders, loaded, strict=True):
-        if other_languages != languages:
+    first = loaded[0]
+    for folder, other in zip(folders, loaded, strict=True):
+        if other.info.languages != first.info.languages:
             raise UsageError(
-                f"{folder}: translates {' → '.join(other_languages)}, and {first} {' → '.join(languages)}; "
+                f"{folder}: translates {other.info.languages}, and {folders[0]} {first.info.languages}; "
                 "models are combined for one pair of languages"
             )
-        if other.tokenizer.digest() != backend.tokenizer.digest():
+        if other.tokenizer.digest() != first.tokenizer.digest():
             raise UsageError(
-                f"{folder}: has another vocabulary than {first}; combine models that were trained on the same "
-                f"pairs with other seeds, from one model with --init, or with --set tokenizer.file={first}"
+                f"{folder}: has another vocabulary than {folders[0]}; combine models that were trained on the same "
+                f"pairs with other seeds, from one model with --init, or with --set tokenizer.file={folders[0]}"
             )
-    members = [other.model for other, _, _ in loaded]
-    longest_src = min(other.longest_src for other, _, _ in loaded)
-    together = PyTorchBackend(members[0], backend.tokenizer, longest_src, others=members[1:])
-    together.usual_src = min(other.usual_src for other, _, _ in loaded)
-    together.trained_with_terms = all(other.trained_with_terms for other, _, _ in loaded)
-    together.bleu_tokenizer = backend.bleu_tokenizer
-    together.directions = backend.directions
-    return together, defaults, languages
+    common = {
+        "longest_src": min(each.info.longest_src for each in loaded),
+        "usual_src": min(each.usual_src for each in loaded),
+        "terms": all(each.info.terms for each in loaded),
+    }
+    info = first.info.model_copy(update=common)
+    return PyTorchBackend(first.model, first.tokenizer, info, others=[each.model for each in loaded[1:]])
 
 
-def load_reranker(
-    folder: Path, weight: float | None, device: str, languages: tuple[str, str], options: Options
-) -> "Reranker":
+def load_reranker(folder: Path, weight: float | None, device: str, model: LoadedModel) -> "Reranker":
     """Load a model of the reverse direction, to rerank the hypotheses of a translator.
 
     Args:
         folder: The run or checkpoint of the reverse model.
         weight: The weight of its log-probability; None: the default.
         device: See `load`.
-        languages: Source and target language of the translator.
-        options: Options of its search.
+        model: The model whose hypotheses it reranks, with the options of its search.
 
     Raises:
         ModelError: The folder has no usable model, or an exported one.
@@ -130,14 +129,15 @@ def load_reranker(
     """
     from mtcli.translate.scoring import DEFAULT_WEIGHT, Reranker
 
-    if options.beam_size == 1:
+    if model.options.beam_size == 1:
         raise UsageError("--rerank: a beam of 1 has nothing to rerank; give -b 4 or more")
     if provenance(folder) is not None:
         raise ModelError(f"{folder}: an exported model, not for --rerank; {GIVE_THE_RUN}")
-    reverse, _, (src, tgt) = load_with_pytorch([folder], device)
-    if options.to or reverse.tokenizer.tags:
+    reverse = load_with_pytorch([folder], device)
+    if model.options.to or reverse.tokenizer.tags:
         raise UsageError(f"--rerank {folder}: not with a model that translates into several languages")
-    if (tgt, src) != languages:
-        needed = " → ".join(reversed(languages))
-        raise UsageError(f"--rerank {folder}: translates {src} → {tgt}; give a model that translates {needed}")
+    needed = model.languages.reversed()
+    if reverse.info.languages != needed:
+        found = reverse.info.languages
+        raise UsageError(f"--rerank {folder}: translates {found}; give a model that translates {needed}")
     return Reranker(reverse, DEFAULT_WEIGHT if weight is None else weight)

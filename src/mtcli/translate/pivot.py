@@ -8,6 +8,7 @@ from mtcli.errors import UsageError
 from mtcli.terms.terms import Terms
 from mtcli.text.languages import Direction, same
 from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.line_warnings import check_target
 from mtcli.translate.translation import Candidate, Links, Options, Translation
 from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
@@ -42,7 +43,6 @@ class PivotTranslator(Translator):
         self._first_options = first_options
         self._second = second
         self.target_tokenizer = second.tokenizer
-        self.longest_src = first.longest_src
         self.aligns = first.aligns and second.aligns
 
     def with_terms(self, options: Options, terms: Terms, mode: str) -> Options:
@@ -134,16 +134,12 @@ def _through(first: Links, second: Links) -> Links:
     return tuple(sorted({(src, tgt) for src, pivot in first for tgt in targets.get(pivot, ())}))
 
 
-def meeting_directions(
-    first: Translator, first_languages: tuple[str, str], second: Translator, second_languages: tuple[str, str], to: str
-) -> tuple[Direction, Direction]:
+def meeting_directions(first: Backend, second: Backend, to: str) -> tuple[Direction, Direction]:
     """Return the directions in which two models translate, through the language in which they meet.
 
     Args:
         first: The first model.
-        first_languages: Its source and target language, of several the first ones.
         second: The second model.
-        second_languages: Its languages.
         to: The target language if the second model has several; otherwise empty.
 
     Raises:
@@ -151,19 +147,18 @@ def meeting_directions(
             several, or it does not translate from a language into which the first one does.
     """
     check_target(second.tokenizer, to)
-    after = second.backend.directions_from(second_languages)
+    after = second.directions
     if to:
         targets = ", ".join(dict.fromkeys(direction.tgt for direction in after))
         tag = second.tokenizer.tag_of(to)
         after = tuple(direction for direction in after if second.tokenizer.tag_of(direction.tgt) == tag)
         if not after:
             raise UsageError(f"--to {to}: choose from {targets}")
-    before = first.backend.directions_from(first_languages)
-    for own, other in product(after, before):
+    for own, other in product(after, first.directions):
         if same(other.tgt, own.src):
             return other, own
     sources = ", ".join(dict.fromkeys(direction.src for direction in after))
-    between = ", ".join(dict.fromkeys(direction.tgt for direction in before))
+    between = ", ".join(dict.fromkeys(direction.tgt for direction in first.directions))
     raise UsageError(
         f"--pivot: that model translates from {sources}, and --model translates into {between}; give a model that "
         f"translates from {between}"

@@ -1,9 +1,9 @@
 """The options of a translator, and its results. Hypotheses that have the same text are merged."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mtcli.config.schema import DecodeConfig, LengthNormalization, Precision
 from mtcli.terms.terms import Terms, TermUse
@@ -78,6 +78,10 @@ class Options:
             max_extra=decode.max_extra,
             precision=decode.precision,
         )
+
+    def with_given(self, given: Mapping[str, Any]) -> "Options":
+        """Return these options with those that the user set, by name; None: not set."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
     @property
     def repairs(self) -> bool:

@@ -107,7 +107,7 @@ class Translator(ABC):
         self.tokenizer = backend.tokenizer
         self.target_tokenizer = backend.tokenizer
         """The tokenizer that has the tags of the target languages, see `Options.to`."""
-        self.longest_src = backend.longest_src
+        self.longest_src = backend.info.longest_src
         """Tokens of the longest source in training; longer sentences are divided."""
         self.usual_src = backend.usual_src
         """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
@@ -129,9 +129,9 @@ class Translator(ABC):
             UsageError: The model was not trained with terms, or terms would be required of random samples or of an
                 exported model.
         """
-        if mode == "soft" and not self.backend.trained_with_terms:
+        if mode == "soft" and not self.backend.info.terms:
             raise UsageError("--terms-mode soft: this model was not trained with terms (data.terms); omit the option")
-        if mode == "soft" or (mode == "auto" and self.backend.trained_with_terms):
+        if mode == "soft" or (mode == "auto" and self.backend.info.terms):
             retry = mode == "auto" and not options.sample
             return replace(options, terms=terms, terms_mode="soft", retry_terms=retry)
         if options.sample and mode == "hard":
@@ -414,7 +414,7 @@ class _Search:
 
         options = self.options
         tokenizer = self.backend.tokenizer
-        if options.terms and self.backend.trained_with_terms:  # the words of a line are counted without annotations
+        if options.terms and self.backend.info.terms:  # the words of a line are counted without annotations
             lines = [source.line for source in sources]
             window = Window(0, lines, tokenizer.encode_src(lines))
             if options.to:

@@ -25,7 +25,7 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.request import directed_data
 from mtcli.translate.backends.ctranslate2 import import_ctranslate2
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.loading import load_ensemble
+from mtcli.translate.loading import load
 from mtcli.translate.translator import Translator
 
 DEFAULT_PRESET = "tiny"
@@ -121,9 +121,9 @@ def check(request: Request) -> Teachers:
         raise UsageError(f"the student cannot be exported to CTranslate2: {'; '.join(problems)}")
     for teacher in request.teachers:
         _check_not_latest(teacher)
-    translator, _, (src, tgt) = load_ensemble(request.teachers, "cpu")
+    translator, _, (src, tgt) = load(request.teachers, "cpu")
     tokenizer = translator.tokenizer
-    known = translator.backend.directions
+    known = translator.backend.info.directions
     if tokenizer.tags and not known:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
     if request.swap and are_side_names(src, tgt):
@@ -138,7 +138,7 @@ def check(request: Request) -> Teachers:
         bool(known),
         tokenizer,
         num_parameters=_num_parameters(translator),
-        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.backend.bleu_tokenizer,
+        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.backend.info.bleu_tokenizer,
         student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
         tokenizer_file=file_of_teacher,
     )

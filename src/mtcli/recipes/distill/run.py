@@ -39,7 +39,7 @@ from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 from mtcli.translate.backends.exported import model_digest, model_weights
-from mtcli.translate.loading import load_ensemble
+from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Reading, Translator
 
@@ -410,7 +410,7 @@ def compare(
     results = []
     signatures: list[str] = []
     for system in systems:
-        translator, options, _ = load_ensemble(system.models, "cpu")
+        translator, options, _ = load(system.models, "cpu")
         seconds = 0.0
         scores = []
         signatures = []

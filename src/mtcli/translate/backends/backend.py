@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from mtcli.errors import UsageError
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.exported import GIVE_THE_RUN
@@ -33,36 +34,36 @@ class Backend(ABC):
     """It supports hard terms."""
     reads_ahead = False
     """`map_batches` takes batches in advance, so the next window is read before the last one is translated."""
-    trained_with_terms = False
-    """The model was trained with terms in its sources, so it can use them in soft mode."""
-    directions: tuple[Direction, ...] = ()
-    """The directions that the model was trained on, if they are several and known."""
-    bleu_tokenizer: str | None = None
-    """The tokenizer that sacrebleu uses for BLEU of this model; None: that of the target language."""
 
-    def __init__(self, tokenizer: Tokenizer, longest_src: int):
+    def __init__(self, tokenizer: Tokenizer, info: TranslationInfo):
         """Initialise it.
 
         Args:
             tokenizer: The model's.
-            longest_src: Tokens of the longest source in training; longer sentences are divided.
+            info: What its file says about it.
         """
         self.tokenizer = tokenizer
-        self.longest_src = longest_src
-        self.usual_src = longest_src
+        self.info = info
+
+    @property
+    def default_options(self) -> Options:
+        """The options of a search unless the user sets others."""
+        return Options.of(self.info.decode)
+
+    @property
+    def usual_src(self) -> int:
         """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
+        return self.info.longest_src if self.info.usual_src is None else self.info.usual_src
 
-    def directions_from(self, languages: tuple[str, str]) -> tuple[Direction, ...]:
-        """Return the directions in which the model translates.
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions in which the model translates.
 
-        Args:
-            languages: Its source and target language. A model with tags translates from the source into the language of
-                each tag, unless its directions are known.
+        A model with tags translates from its source into the language of each tag, unless its directions are known.
         """
-        if self.directions:
-            return self.directions
-        src, tgt = languages
-        return tuple(Direction(src, tag) for tag in sorted(self.tokenizer.tags) if tag != src) or (Direction(src, tgt),)
+        src = self.info.src
+        with_tags = tuple(Direction(src, tag) for tag in sorted(self.tokenizer.tags) if tag != src)
+        return self.info.directions or with_tags or (self.info.languages,)
 
     def for_options(self, options: Options) -> "Backend":
         """Return the backend that searches with these options: this one, unless it has another for some."""

@@ -104,14 +104,8 @@ class CTranslate2Backend(Backend):
             raise UsageError(f"--device {device}: choose from auto, cpu, cuda for an exported model, or {GIVE_THE_RUN}")
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
-        super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model.longest_src)
-        self.usual_src = self.longest_src if export.model.usual_src is None else export.model.usual_src
-        self.trained_with_terms = export.model.terms
-        self.bleu_tokenizer = export.model.bleu_tokenizer
-        self.directions = export.model.directions
+        super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model)
         self.max_positions = export.max_positions
-        self.defaults = replace(Options.of(export.model.decode), early_stopping=True)
-        self.languages = (export.model.src, export.model.tgt)
         vocabulary = self.tokenizer.tgt_vocabulary
         self._end = vocabulary[EOS]
         self._forbidden = {vocabulary[i] for i in self.tokenizer.forbidden}
@@ -122,6 +116,11 @@ class CTranslate2Backend(Backend):
             self.native = load_native(folder, **placement)
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
+
+    @property
+    def default_options(self) -> Options:
+        """See `Backend.default_options`."""
+        return replace(super().default_options, early_stopping=True)
 
     def check(self, options: Options) -> None:
         """See `Backend.check`."""

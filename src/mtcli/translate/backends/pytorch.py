@@ -25,6 +25,7 @@ from mtcli.search.greedy import greedy_search, sampler
 from mtcli.search.required import RequiredPhrases, required_search, width_for
 from mtcli.search.step import Expansion, Hypothesis
 from mtcli.storage.model_file import load_model
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.terms.term_phrases import TermPhrases
 from mtcli.text.special_tokens import BOS, EOS
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -118,18 +119,18 @@ class PyTorchBackend(Backend):
     """A model and its tokenizer on a device."""
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, longest_src: int, *, others: Sequence[Transformer] = ()
+        self, model: Transformer, tokenizer: Tokenizer, info: TranslationInfo, *, others: Sequence[Transformer] = ()
     ):
         """Initialise it.
 
         Args:
             model: In evaluation mode.
             tokenizer: The model's.
-            longest_src: Tokens of the longest source in training.
+            info: What its file says about it.
             others: Models of an ensemble with `model`, with the same vocabulary and on the same device. Each token has
                 the mean of their probabilities. Alignments are those of `model`.
         """
-        super().__init__(tokenizer, longest_src)
+        super().__init__(tokenizer, info)
         self.model = model
         self.members = [model, *others]
         """The model, or the models of an ensemble."""
@@ -141,11 +142,8 @@ class PyTorchBackend(Backend):
         self._share_of_budget = 1.0  # halved whenever a GPU runs out of memory
 
     @classmethod
-    def load(cls, folder: Path, device: torch.device) -> tuple["PyTorchBackend", Options, tuple[str, str]]:
+    def load(cls, folder: Path, device: torch.device) -> "PyTorchBackend":
         """Load the model of a run or checkpoint.
-
-        Returns:
-            The backend, the model's default options, and its source and target language.
 
         Raises:
             ModelError: The folder has no usable model.
@@ -153,12 +151,7 @@ class PyTorchBackend(Backend):
         keep_freed_memory()
         share_freed_memory()
         model, info, tokenizer = load_model(folder)
-        backend = cls(model.to(device), tokenizer, info.longest_src)
-        backend.usual_src = info.longest_src if info.usual_src is None else info.usual_src
-        backend.trained_with_terms = info.terms
-        backend.bleu_tokenizer = info.bleu_tokenizer
-        backend.directions = info.directions
-        return backend, Options.of(info.decode), (info.src, info.tgt)
+        return cls(model.to(device), tokenizer, info)
 
     def num_shares(self, options: Options) -> int:
         """Return `CPU_SHARES` on a CPU, where each core searches one batch after the other; otherwise 1.

@@ -185,7 +185,7 @@ class RunEngine(CTranslate2Backend):
             from mtcli.runtime.device import pick_device
             from mtcli.translate.backends.pytorch import PyTorchBackend
 
-            pytorch, _, _ = PyTorchBackend.load(self.run, pick_device("cpu"))
+            pytorch = PyTorchBackend.load(self.run, pick_device("cpu"))
             if not has_identity(self.run / "model.safetensors", self.proof.model):
                 raise ModelError(f"{self.run}: has another model than when this command started; start it again")
             self.pytorch = pytorch
