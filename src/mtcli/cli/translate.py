@@ -372,7 +372,7 @@ def _load(
     library = None if rerank and engine == "auto" else engine
     loaded = load(models, device, library, search)
     if rerank:
-        loaded.translator.rerank = load_reranker(rerank, rerank_weight, device, loaded).rerank
+        loaded.translator.rerank = load_reranker(rerank, rerank_weight, device, loaded)
     return loaded
 
 

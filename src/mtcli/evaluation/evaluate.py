@@ -22,6 +22,7 @@ from mtcli.evaluation.remarks import remarks, too_few_pairs
 from mtcli.evaluation.robustness import Robustness
 from mtcli.runtime.wording import counted
 from mtcli.storage.model_folder import run_of
+from mtcli.storage.translation_info import TranslationInfo
 from mtcli.terms.report import TermsScore
 from mtcli.terms.terms import Terms, read_terms
 from mtcli.text.language_identifier import learned_from
@@ -521,8 +522,8 @@ def _load(
         options = replace(options, to=tag)
         tgt = tag
     if rerank:
-        loaded = loaded._replace(options=options)
-        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, loaded).rerank
+        reranked = loaded._replace(options=options)
+        model.rerank = load_reranker(rerank, request.rerank_weight, request.device, reranked)
     if terms:
         options = model.with_terms(options, terms, request.terms_mode)
     translator = wrap(model, src, tgt) if wrap else model
@@ -678,7 +679,8 @@ def _default_tokenizer(
         return tokenizer_of(config, language or request.to)
     system = translator or other
     if translator is None and request.model_is_named:
-        chosen, tgt = _tokenizer_and_target(request.model)
+        info = _info_of(request.model)
+        chosen, tgt = info.bleu_tokenizer, info.tgt
     elif system is not None:
         chosen, tgt = system.bleu_tokenizer, system.tgt
     else:
@@ -686,20 +688,19 @@ def _default_tokenizer(
     return chosen or bleu_tokenizer(language or request.to or tgt)
 
 
-def _tokenizer_and_target(model: Path) -> tuple[str | None, str]:
-    """Return the tokenizer of BLEU with which a model was trained, None if it was not set, and its target language.
+def _info_of(model: Path) -> TranslationInfo:
+    """Return what the file of a model or an exported folder says about it.
 
     Raises:
         ModelError: The folder has no usable model.
     """
     about = provenance(model)
     if about is not None:
-        exported = parse_provenance(model, about).model
-        return exported.bleu_tokenizer, exported.tgt
+        return parse_provenance(model, about).model
     from mtcli.storage.model_file import load_model  # imports PyTorch, which takes seconds
 
     _, info, _ = load_model(model)
-    return info.bleu_tokenizer, info.tgt
+    return info
 
 
 def _warn_of_spaces(references: list[str], chosen: tuple[Metric, ...], tokenizer: str) -> None:

@@ -295,17 +295,12 @@ def write_model(
         ctranslate2_model.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
     elif about["to"] == "argos":
-        for direction in _directions(info):
+        for direction in info.directions or (info.languages,):
             argos.convert(weights, direction, tokenizer, folder, about)
     else:
         huggingface.convert(weights, info, tokenizer, folder)
     checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
     write_details(folder, about | {"files": checksums})
-
-
-def _directions(info: ModelInfo) -> tuple[Direction, ...]:
-    """Return the directions of a model that is no imported one."""
-    return info.directions or (Direction(info.src, info.tgt),)
 
 
 def _compare_with_original(
@@ -324,7 +319,7 @@ def _compare_with_original(
     exported: Backend
     if target == "argos":
         found = []
-        for direction in _directions(info):
+        for direction in info.directions or (info.languages,):
             own = _sentences_of(direction, model, tokenizer) if info.directions else sources
             if own:
                 found.append(_compare_package(ours, direction, folder, own))

@@ -11,12 +11,11 @@ from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.exported import GIVE_THE_RUN, provenance
 from mtcli.translate.backends.run_engine import load_any_run_engine, load_run_engine
 from mtcli.translate.confidence import read_confidence
-from mtcli.translate.translation import Options
+from mtcli.translate.translation import Options, Rerank
 from mtcli.translate.translator import ModelTranslator
 
 if TYPE_CHECKING:
     from mtcli.translate.backends.pytorch import PyTorchBackend
-    from mtcli.translate.scoring import Reranker
 
 ENGINES = ("auto", "torch", "ctranslate2")
 
@@ -34,10 +33,7 @@ class LoadedModel(NamedTuple):
 
 
 def load(
-    folders: Sequence[Path],
-    device: str = "auto",
-    engine: str | None = None,
-    given: Mapping[str, Any] = NOTHING_GIVEN,
+    folders: Sequence[Path], device: str = "auto", engine: str | None = None, given: Mapping[str, Any] = NOTHING_GIVEN
 ) -> LoadedModel:
     """Load one model, or several whose probabilities are averaged in each step of the search.
 
@@ -113,7 +109,7 @@ def load_with_pytorch(folders: Sequence[Path], device: str) -> "PyTorchBackend":
     return PyTorchBackend(first.model, first.tokenizer, info, others=[each.model for each in loaded[1:]])
 
 
-def load_reranker(folder: Path, weight: float | None, device: str, model: LoadedModel) -> "Reranker":
+def load_reranker(folder: Path, weight: float | None, device: str, model: LoadedModel) -> Rerank:
     """Load a model of the reverse direction, to rerank the hypotheses of a translator.
 
     Args:
@@ -136,8 +132,8 @@ def load_reranker(folder: Path, weight: float | None, device: str, model: Loaded
     reverse = load_with_pytorch([folder], device)
     if model.options.to or reverse.tokenizer.tags:
         raise UsageError(f"--rerank {folder}: not with a model that translates into several languages")
+    found = reverse.info.languages
     needed = model.languages.reversed()
-    if reverse.info.languages != needed:
-        found = reverse.info.languages
+    if found != needed:
         raise UsageError(f"--rerank {folder}: translates {found}; give a model that translates {needed}")
-    return Reranker(reverse, DEFAULT_WEIGHT if weight is None else weight)
+    return Reranker(reverse, DEFAULT_WEIGHT if weight is None else weight).rerank

@@ -108,9 +108,7 @@ class Translator(ABC):
         self.target_tokenizer = backend.tokenizer
         """The tokenizer that has the tags of the target languages, see `Options.to`."""
         self.longest_src = backend.info.longest_src
-        """Tokens of the longest source in training; longer sentences are divided."""
         self.usual_src = backend.usual_src
-        """Tokens that nearly all sources in training had at most; longer sentences cause a warning."""
         self.aligns = backend.aligns
         """It supports the option `alignments`."""
         self.reads_ahead = backend.reads_ahead

@@ -44,11 +44,7 @@ class Backend(ABC):
         """
         self.tokenizer = tokenizer
         self.info = info
-
-    @property
-    def default_options(self) -> Options:
-        """The options of a search unless the user sets others."""
-        return Options.of(self.info.decode)
+        self.default_options = Options.of(info.decode)
 
     @property
     def usual_src(self) -> int:

@@ -105,6 +105,7 @@ class CTranslate2Backend(Backend):
         placement = placement_of(device, about.get("quantization") or "float32")
         export = read_export(folder, about)
         super().__init__(Tokenizer.load(folder / "tokenizer.json"), export.model)
+        self.default_options = replace(self.default_options, early_stopping=True)
         self.max_positions = export.max_positions
         vocabulary = self.tokenizer.tgt_vocabulary
         self._end = vocabulary[EOS]
@@ -116,11 +117,6 @@ class CTranslate2Backend(Backend):
             self.native = load_native(folder, **placement)
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"{folder}: CTranslate2 cannot use it ({error}); export the model again") from None
-
-    @property
-    def default_options(self) -> Options:
-        """See `Backend.default_options`."""
-        return replace(super().default_options, early_stopping=True)
 
     def check(self, options: Options) -> None:
         """See `Backend.check`."""
