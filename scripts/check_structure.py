@@ -39,7 +39,8 @@ from check_documents import files_by_type, options_of
 from markdown_it import MarkdownIt
 
 from mtcli.config.schema import DecodeConfig
-from mtcli.documents.pipeline import translate_bytes
+from mtcli.documents.formats.registry import read_document
+from mtcli.documents.pipeline import translate_document
 from mtcli.errors import MtcliError
 from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -176,7 +177,10 @@ def check(path: Path, content: bytes, outline: Outline, translator: Translator, 
     """Translate a file. Return what happened, and print what is wrong."""
     name = str(path)
     try:
-        written = translate_bytes(content, options_of(content, name), translator, options, quiet=True)
+        read_options = options_of(content, name)
+        document = read_document(content, read_options)
+        src, tgt = read_options.src, read_options.tgt
+        written, _ = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True)
     except MtcliError:
         return "refused"
     if written == content:

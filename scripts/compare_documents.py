@@ -109,7 +109,8 @@ def model_translator(run: Path) -> CountedTranslator:
         return document.text(translate_all(document.segments))
 
     def translate_all(segments: Sequence[Inline]) -> list[Inline]:
-        return translate_segments(segments, translator, options, src=src, quiet=True)
+        found = translate_segments(segments, translator, options, src=src, quiet=True)
+        return [segment.content() for segment in found]
 
     return CountedTranslator(rule, translate_all)
 

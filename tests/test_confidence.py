@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from conftest import toy_pairs, write_tsv
 from helpers.command import call
+from helpers.documents import translate_bytes
 from helpers.servers import started
 
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import MtcliError
 from mtcli.evaluation import confidence as fitting
 from mtcli.evaluation.confidence import ScoredLine, TooFewError, fit, noisy_pairs, reliability, update_confidence
@@ -216,7 +216,7 @@ def test_xliff_has_the_confidence_and_other_documents_do_not_pay_for_it(
         f'<xliff version="1.2"><file source-language="en">{unit}</file></xliff>' if is_rated else "<p>Red blue.</p>"
     )
     written = translate_bytes(
-        content.encode(), ReadOptions(name, "en", "xx"), translator, replace(options, scores=False), quiet=True
+        content.encode(), ReadOptions(name, "en", "xx"), translator, replace(options, scores=False)
     )
     assert asked == [is_rated]
     found = re.search(rb'<alt-trans match-quality="(\d+)%"', written)

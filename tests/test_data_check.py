@@ -393,6 +393,18 @@ def test_names_of_the_output(tmp_path: Path) -> None:
     assert list(read_pairs(str(path), "en", "de")) == GOOD
 
 
+@pytest.mark.parametrize("split", ["", "#valid", "#test"])
+def test_the_pairs_of_a_run_are_checked_and_cleaned(tmp_path: Path, toy_run: Path, split: str) -> None:
+    spec = f"{toy_run}{split}"
+    wanted = list(read_pairs(spec, "en", "xx"))
+    pairs = Corpus([spec], "en", "xx")
+    assert len(check(pairs).survey.found) == len(wanted)
+    assert pairs.place(spec, 3) == f"{spec} row 3"
+    done = clean(pairs, tmp_path / "out.tsv")
+    assert done.read == len(wanted)
+    assert set(read_pairs(str(tmp_path / "out.tsv"), "en", "xx")) <= set(wanted)
+
+
 def test_csv_in_and_out(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     pairs = [('say "hi", now', "sag «hi»; jetzt"), *GOOD]

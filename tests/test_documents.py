@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.documents import READ, ByRule, capitals, identity, tokenizer, translate_text
+from helpers.documents import READ, ByRule, capitals, identity, tokenizer, translate_bytes, translate_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sentencex import segment
@@ -19,7 +19,7 @@ from mtcli.documents.formats.registry import CONVERSION_HINTS, MODULES, PACKAGES
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import pieces_of
-from mtcli.documents.pipeline import translate_bytes, translate_segments
+from mtcli.documents.pipeline import translate_file, translate_segments
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.text.languages import Direction
@@ -218,7 +218,7 @@ def test_a_space_at_the_end_of_a_tag_and_of_a_sentence_stays() -> None:
     page = "<p>One <b>two. </b>Three four.</p>"
     translator = capitals()
     translator.aligns = False
-    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options(), quiet=True)
+    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options())
     assert translated.decode() == "<p>ONE <b>TWO.</b> THREE FOUR.</p>"
 
 
@@ -237,7 +237,8 @@ def test_a_segment_is_translated_sentence_by_sentence_and_keeps_its_spaces() -> 
     text = "  One two.  Three\nfour?\tYes!\n\n\nNo. \n"
     assert translate_text(text, translator, OPTIONS, src="en") == text.upper()
     segments = [("an ox\n  can. Do it.",), (), ("",), (" \n",), ("f",)]
-    assert translate_segments(segments, translator, OPTIONS, src="en") == [
+    found = translate_segments(segments, translator, OPTIONS, src="en")
+    assert [segment.content() for segment in found] == [
         ("AN OX CAN. DO IT.",),
         (),
         ("",),
@@ -251,7 +252,7 @@ def test_a_sentence_with_a_thousand_nested_tags_is_translated() -> None:
     page = f"<p>One{' <b>two' * 1000}{'</b>' * 1000}.</p>"
     translator = capitals(200)
     translator.aligns = False
-    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options(), quiet=True)
+    translated = translate_bytes(page.encode(), ReadOptions("a.html", "en", "de"), translator, Options())
     assert translated.decode() == page.replace("One", "ONE").replace("two", "TWO")
 
 
@@ -302,7 +303,7 @@ def test_a_model_with_several_target_languages_needs_one(monkeypatch: pytest.Mon
 def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "MAX_BYTES", 3)
     with pytest.raises(DataError, match=r"in\.txt: larger than"):
-        translate_bytes(b"abcd", READ, identity(), OPTIONS)
+        translate_file(["abc"], None, "-", identity(), OPTIONS, READ)
 
 
 @pytest.mark.parametrize(

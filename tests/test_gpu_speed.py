@@ -29,7 +29,7 @@ def asked(*sets: str, **options: object) -> Config:
 
 def tokens_per_second(preset: Preset, gpu: Gpu, batch_tokens: int = 25_000) -> float:
     config = asked(f"train.batch_tokens={batch_tokens}", preset=preset)
-    return batch_tokens * steps_per_second(config, workload(gpu), preset)
+    return batch_tokens * steps_per_second(config, workload(gpu), config.model)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,20 @@ SAVE_SECONDS = 0.2
 def test_intervals_of_a_budget_of_steps_cost_less_than_5_percent(preset: Preset, max_steps: int, faster: float) -> None:
     known = workload(H200)
     config = with_defaults(asked(f"train.max_steps={max_steps}", preset=preset), known)
-    seconds = max_steps / (faster * steps_per_second(config, known, preset))
+    seconds = max_steps / (faster * steps_per_second(config, known, config.model))
     cost = max_steps // config.train.valid_every * VALIDATION_SECONDS
     cost += max_steps // config.train.save_every * SAVE_SECONDS
     assert cost < 0.05 * (seconds + cost)
     assert max_steps // config.train.valid_every >= 2
+
+
+def test_intervals_are_those_of_the_shape_that_is_trained() -> None:
+    known = workload(H200)
+    steps = "train.max_steps=300000"
+    layers = ("model.num_encoder_layers=1", "model.num_decoder_layers=1")
+    shallow = with_defaults(asked(steps, *layers, preset="base"), known)
+    whole = with_defaults(asked(steps, preset="base"), known)
+    assert shallow.train.save_every > whole.train.save_every  # its steps are faster
 
 
 def test_a_run_of_minutes_is_validated_several_times_all_the_same() -> None:
@@ -121,6 +130,6 @@ def test_a_run_of_minutes_is_validated_several_times_all_the_same() -> None:
     config = with_defaults(asked(), known)
     assert config.preset == "tiny"
     assert config.train.max_steps
-    assert config.train.max_steps / steps_per_second(config, known, "tiny") < 600
+    assert config.train.max_steps / steps_per_second(config, known, config.model) < 600
     assert 5 <= config.train.max_steps // config.train.valid_every <= 11
     assert config.train.max_steps // config.train.save_every >= 20

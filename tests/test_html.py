@@ -4,7 +4,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from helpers.documents import ByRule
+from helpers.documents import ByRule, translate_bytes
 from helpers.formats import OPTIONS, shouted, shown
 from helpers.sample_documents import HTML
 
@@ -14,7 +14,6 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.html import read as read_html
 from mtcli.documents.formats.html_tokens import tokenize
 from mtcli.documents.markup.inline import Tag
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -229,7 +228,7 @@ def test_a_number_with_references_stays_whole(number: str, answer: str) -> None:
     translator = ByRule(lambda line: answer.replace("{}", unescape(number)))
     translator.aligns = False
     read = ReadOptions("a.html", "en", "de")
-    written = translate_bytes(f"<p>It is {number} now".encode(), read, translator, Options(), quiet=True).decode()
+    written = translate_bytes(f"<p>It is {number} now".encode(), read, translator, Options()).decode()
     assert written.count(number) == 1
     assert unescape(number) not in written.replace(number, "")
 
@@ -241,7 +240,7 @@ def test_references_stay_whatever_the_model_writes(reference: str, answer: str) 
     page = f'<p title="One {reference} two">A price {reference} quality. End.{reference} Next {reference}</p>'
     translator = ByRule(lambda line: answer)
     translator.aligns = False
-    written = translate_bytes(page.encode(), OPTIONS_HTML, translator, Options(), quiet=True).decode()
+    written = translate_bytes(page.encode(), OPTIONS_HTML, translator, Options()).decode()
     assert unescape(written).count(unescape(reference)) >= 4
     assert written.count(reference.removesuffix(";")) >= 4
 
@@ -250,7 +249,7 @@ def test_the_model_is_given_the_characters_of_references_and_not_spaces() -> Non
     translator = ByRule(str.upper)
     translator.aligns = False
     page = b"<p>caf&eacute; &ndash; don&rsquo;t&nbsp;go &ldquo;now&rdquo;.&nbsp;Then &copy; stays"
-    written = translate_bytes(page, OPTIONS_HTML, translator, Options(), quiet=True)
+    written = translate_bytes(page, OPTIONS_HTML, translator, Options())
     assert set(translator.lines) == {"café – don’t go “now”.", "Then © stays"}
     expected = "<p>CAFÉ &ndash; DON&rsquo;T&nbsp;GO &ldquo;NOW&rdquo;.&nbsp;THEN &copy; STAYS"
     assert written.decode() == expected

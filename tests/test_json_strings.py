@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.documents import capitals, identity
+from helpers.documents import capitals, identity, translate_bytes
 from helpers.formats import OPTIONS, shouted, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,6 @@ from mtcli.documents.formats import json_strings
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.json_strings import read, structure
 from mtcli.documents.formats.registry import read_document
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -23,7 +22,7 @@ def capitals_of(source: str) -> str:
     """Translate a file with a model that writes capitals."""
     translator = capitals()
     translator.aligns = False
-    return translate_bytes(source.encode(), JSON, translator, Options(), quiet=True).decode()
+    return translate_bytes(source.encode(), JSON, translator, Options()).decode()
 
 
 def test_values_are_translated_and_all_else_stays() -> None:
@@ -150,7 +149,7 @@ def test_any_json_comes_back(value: object, is_ascii: bool, indent: int | None) 
         source.decode()
     except UnicodeDecodeError:
         return
-    assert translate_bytes(source, JSON, identity(), Options(), quiet=True) == source
+    assert translate_bytes(source, JSON, identity(), Options()) == source
     longer = read(source, JSON)
     written = longer.write([(*segment, ' "ü" \\ /') for segment in longer.segments])
     assert _shape(json.loads(written)) == _shape(value)

@@ -6,14 +6,13 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from helpers.documents import capitals, identity
+from helpers.documents import capitals, identity, translate_bytes
 from helpers.formats import OPTIONS, shout, shown
 from helpers.sample_documents import ODT, ODT_TYPE, archive_of, files_of, text_document
 
 from mtcli.documents.formats import archive
 from mtcli.documents.formats.odf import read, structure
 from mtcli.documents.formats.registry import read_document
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -170,8 +169,8 @@ def test_a_model_that_writes_capitals_keeps_all_markup() -> None:
     same = identity()
     translator = capitals()
     translator.aligns = same.aligns = False
-    assert translate_bytes(content, NAME, same, Options(), quiet=True) == content
-    written = translate_bytes(content, NAME, translator, Options(), quiet=True)
+    assert translate_bytes(content, NAME, same, Options()) == content
+    written = translate_bytes(content, NAME, translator, Options())
     assert files_of(written)["content.xml"].count("<text:") == files_of(content)["content.xml"].count("<text:")
     assert "FIVE" in files_of(written)["content.xml"]
 

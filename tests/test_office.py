@@ -5,7 +5,7 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from helpers.documents import capitals
+from helpers.documents import capitals, translate_bytes
 from helpers.formats import OPTIONS, shout, shown
 from helpers.sample_documents import (
     BOLD,
@@ -26,7 +26,6 @@ from helpers.sample_documents import (
 from mtcli.documents.formats import archive
 from mtcli.documents.formats.office import read
 from mtcli.documents.formats.registry import read_document
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -73,9 +72,7 @@ def test_a_line_break_or_a_tab_separates_words_from_signs() -> None:
     paragraph = "<w:p><w:r><w:t>One</w:t><w:br/><w:t>- two</w:t><w:tab/><w:t>-</w:t></w:r></w:p>"
     translator = capitals()
     translator.aligns = False
-    written = document(
-        translate_bytes(packed(paragraph), replace(OPTIONS, name="a.docx"), translator, Options(), quiet=True)
-    )
+    written = document(translate_bytes(packed(paragraph), replace(OPTIONS, name="a.docx"), translator, Options()))
     assert translator.lines == ["One - two -"]
     assert re.findall("<w:(?:br|tab)/>|[^<>]+(?=</w:t>)", written) == ["ONE", "<w:br/>", "- TWO", "<w:tab/>", "-"]
 

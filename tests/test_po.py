@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.documents import ByRule
+from helpers.documents import ByRule, translate_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcli.documents.formats import po
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.po import access_key, checked, format_of, with_access_key
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -43,7 +42,7 @@ def catalogue(message: str, flags: str = "c-format") -> bytes:
 
 def translated(content: bytes, answer: str) -> list[str]:
     """Return the translations in a catalogue when the model answers each line like this."""
-    written = translate_bytes(content, PO, model(lambda line: answer), Options(), quiet=True)
+    written = translate_bytes(content, PO, model(lambda line: answer), Options())
     return [field.value for field in po._fields(written.decode(), "utf-8", "a.po") if field.keyword == "msgstr"][1:]
 
 
@@ -130,7 +129,7 @@ def test_all_forms_of_a_message_are_translated_or_none() -> None:
     assert translated(PLURAL.encode(), "{ % ") == ["", ""]
     content = PLURAL.encode()
     answers = {"one file": "one file", "%d files": "%d dateien"}
-    written = translate_bytes(content, PO, model(lambda line: answers[line]), Options(), quiet=True).decode()
+    written = translate_bytes(content, PO, model(lambda line: answers[line]), Options()).decode()
     assert 'msgstr[0] "one file"\nmsgstr[1] "%d dateien"' in written
 
 
@@ -179,7 +178,7 @@ def test_an_access_key_is_put_on_the_same_letter_or_the_first(translation: str, 
 
 def test_an_access_key_stays_and_the_model_does_not_see_it() -> None:
     translator = model(lambda line: {"Save now": "Jetzt sichern"}.get(line, "?"))
-    written = translate_bytes(catalogue("_Save now"), PO, translator, Options(), quiet=True).decode()
+    written = translate_bytes(catalogue("_Save now"), PO, translator, Options()).decode()
     assert 'msgstr "Jetzt _sichern"' in written
 
 
@@ -203,5 +202,5 @@ def test_msgfmt_accepts_what_is_written(answer: str, tmp_path: Path) -> None:
     entries = "".join(f'\n#, c-format\nmsgid "{message}"\nmsgstr ""\n' for message in messages)
     content = (PLURAL + entries).encode()
     path = tmp_path / "a.po"
-    path.write_bytes(translate_bytes(content, PO, model(lambda line: answer), Options(), quiet=True))
+    path.write_bytes(translate_bytes(content, PO, model(lambda line: answer), Options()))
     subprocess.run(["msgfmt", "-c", "-o", "/dev/null", path], check=True, timeout=60)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.documents import ByRule, capitals, translate_text
+from helpers.documents import ByRule, capitals, translate_bytes, translate_text
 from helpers.servers import serving, translated
 from helpers.toy import toy
 from hypothesis import assume, given, settings
@@ -25,7 +25,6 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.marks import mark_up
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
 from mtcli.text import invented_symbols, placeholders
 from mtcli.text.languages import Direction
@@ -395,7 +394,7 @@ def test_blocks_keep_their_order(name: str, line: str) -> None:
     marks = r"\{%.*?%\}|<%[^=].*?%>|<\?.*?\?>|\{\{-? ?(?:[#/]|if|else|end|this).*?\}\}|\[.*?\]"
     translator = ByRule(lambda text: " ".join(reversed(re.findall(rf"{marks}|\S+?(?=\W|$)", text))))
     translator.aligns = False
-    written = translate_bytes(line.encode(), ReadOptions(name, "en", "de"), translator, OPTIONS, quiet=True).decode()
+    written = translate_bytes(line.encode(), ReadOptions(name, "en", "de"), translator, OPTIONS).decode()
     assert re.findall(marks, written) == re.findall(marks, line)
 
 
@@ -492,7 +491,7 @@ def test_a_warning_names_lines_with_a_sentence_of_unusual_length(caplog: pytest.
     lines = ["one two three four", "One two. One two. One two.", "one two three four five six.", "one two " * 20]
     with caplog.at_level(logging.WARNING, "mtcli"):
         list(BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(quiet=True)))
-        translate_bytes("\n\n".join(lines).encode(), ReadOptions("a.txt", "en", "de"), translator, OPTIONS, quiet=True)
+        translate_bytes("\n\n".join(lines).encode(), ReadOptions("a.txt", "en", "de"), translator, OPTIONS)
     told = f"has a sentence longer than nearly all training sources ({number} tokens): the translation may be poor"
     assert [m for m in caplog.messages if "nearly all" in m] == [
         f"line 3: {told}",
@@ -535,9 +534,7 @@ def test_all_entrances_give_the_same_translations(
     typed = streams.translations(BySentence(make(), "en", "de"), None, None, OPTIONS, replace=False)
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
     assert [found.text for found in typed] == expected
-    as_document = translate_bytes(
-        "\n\n".join(TEXTS).encode(), ReadOptions("a.txt", "en", "de"), make(), OPTIONS, quiet=True
-    )
+    as_document = translate_bytes("\n\n".join(TEXTS).encode(), ReadOptions("a.txt", "en", "de"), make(), OPTIONS)
     assert as_document.decode().split("\n\n") == expected
     with serving((make(), "en", "de")) as site:
         lines = site.json("/api/translate", q="\n".join(TEXTS))[1]["lines"]
@@ -664,6 +661,6 @@ def test_a_message_in_markdown_is_protected_before_its_marks(caplog: pytest.LogC
     translator.aligns = False
     read = ReadOptions("a.md", "en", "de")
     content = f"Delete {message}, **please** {{.note}} now.".encode()
-    assert translate_bytes(content, read, translator, OPTIONS, quiet=True).decode() == (
+    assert translate_bytes(content, read, translator, OPTIONS).decode() == (
         f"DELETE {message}, **PLEASE** {{.note}} NOW."
     )

@@ -33,6 +33,7 @@ from typer.testing import CliRunner
 import mtcli.serve
 from mtcli.cli import app
 from mtcli.cli.serve import serve
+from mtcli.documents.pipeline import translate_segments
 from mtcli.errors import DataError, UsageError
 from mtcli.serve.app import create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
@@ -488,8 +489,7 @@ def test_a_request_is_answered_in_time_and_counts_until_its_work_ends(monkeypatc
 def test_a_text_of_too_many_sentences_is_refused_before_it_is_split(
     text: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.serve.translation.translate_segments", lambda *_, **__: pytest.fail("split"))
-    monkeypatch.setattr("mtcli.documents.lines.translate_whole", lambda *_: pytest.fail("split"))
+    monkeypatch.setattr("mtcli.documents.pipeline.SegmentTranslator.divide", lambda *_: pytest.fail("split"))
     with running(toy(), RequestLimits(waiting=1000, lines=9)) as site:
         status, answer, _ = site.json(path, q=text, source="en")
         assert status == 413
@@ -500,11 +500,12 @@ def test_long_texts_are_split_one_at_a_time_and_short_ones_do_not_wait(monkeypat
     split = []
     gate = threading.Semaphore(0)
 
-    def translate(segments: Any, *_: Any, **__: Any) -> Any:
+    def translate(segments: Any, *arguments: Any, **options: Any) -> Any:
         if len(str(segments)) > 10_000:
             split.append(1)
             assert gate.acquire(timeout=HANGS)
-        return segments
+            segments = [("a cat",) for _ in segments]
+        return translate_segments(segments, *arguments, **options)
 
     monkeypatch.setattr("mtcli.serve.translation.translate_segments", translate)
     with running(toy()) as site, ThreadPoolExecutor(3) as pool:

@@ -3,7 +3,7 @@
 import http.client
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from copy import copy
@@ -27,7 +27,7 @@ from helpers.servers import (
 from helpers.toy import toy
 from starlette.formparsers import MultiPartParser
 
-from mtcli.documents.markup.inline import Inline
+from mtcli.documents.pipeline import TranslatedSegment
 from mtcli.errors import UsageError
 from mtcli.serve import app as application
 from mtcli.serve.app import FileStore
@@ -447,12 +447,12 @@ def test_a_file_counts_until_its_thread_has_ended(monkeypatch: pytest.MonkeyPatc
     cancelled = Event()
     gate = Event()
 
-    def uninterrupted(segments: Sequence[Inline], *_: Any, **__: Any) -> Sequence[Inline]:
+    def uninterrupted(*_: Any, **__: Any) -> tuple[bytes, list[TranslatedSegment]]:
         begun.set()
         assert gate.wait(HANGS)
-        return segments
+        return b"", []
 
-    monkeypatch.setattr("mtcli.serve.translation.translate_segments", uninterrupted)
+    monkeypatch.setattr("mtcli.serve.translation.translate_document", uninterrupted)
     monkeypatch.setattr(WaitingTranslator, "cancel", lambda _: cancelled.set())
     with serving((Loud(), "en", "de"), limits=RequestLimits(files=1)) as site:
         leaving = http.client.HTTPConnection("127.0.0.1", site.port)

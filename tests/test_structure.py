@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 
 import pytest
-from helpers.documents import ByRule
+from helpers.documents import ByRule, translate_bytes
 from helpers.sample_documents import CAPTIONS, CUES, WITH_MARKUP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,6 @@ from mtcli.documents.formats.html import html_structure
 from mtcli.documents.formats.registry import read_document
 from mtcli.documents.formats.structure import Shape, VerifiedDocument
 from mtcli.documents.markup.inline import Inline, Tag
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.serve.translation import document_of
 from mtcli.translate.translation import Options
 
@@ -69,7 +68,7 @@ def answered(name: str, content: str, answers: Sequence[str], *columns: str) -> 
     translator = ByRule(lambda line: next(remaining))
     translator.aligns = False
     options = ReadOptions(name, "en", "de", columns)
-    return translate_bytes(content.encode(), options, translator, Options(), quiet=True).decode()
+    return translate_bytes(content.encode(), options, translator, Options()).decode()
 
 
 SEPARATORS = st.lists(st.text(",;\t\"'\n\r\x0b\x85\u2028 ab", max_size=9), min_size=1, max_size=5)

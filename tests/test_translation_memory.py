@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.documents import capitals
+from helpers.documents import capitals, translate_bytes
 from helpers.harness import mtcli
 from helpers.toy import PAIRS, save_toy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.registry import read_document
 from mtcli.documents.lines import BySentence
-from mtcli.documents.pipeline import translate_bytes
+from mtcli.documents.pipeline import translate_document
 from mtcli.errors import DataError
 from mtcli.text.words import word_texts, words_of
 from mtcli.translate.memory import Entry, Memory, MemoryMatch, compared_words, names_languages, read_memory
@@ -67,7 +68,7 @@ def test_an_item_of_a_list_is_found_without_its_mark(mark: str) -> None:
         assert match is not None
         assert match.entry.translation == expected
     options = ReadOptions("list.txt", "en", "de")
-    content = translate_bytes(f"{mark}Two eggs\n".encode(), options, capitals(), Options(), quiet=True, memory=memory)
+    content = translate_bytes(f"{mark}Two eggs\n".encode(), options, capitals(), Options(), memory=memory)
     assert content.decode() == f"{mark}Zwei Eier\n"
     memory.add(Entry("Two eggs", "2 Eier"))
     match = memory.exact("Two eggs")
@@ -289,15 +290,14 @@ def test_documents_use_the_memory(tmp_path: Path) -> None:
     )
     model = capitals()
     model.aligns = False
-    matches: list[tuple[MemoryMatch, ...]] = []
-    options = ReadOptions("page.html", "en", "de")
-    content = translate_bytes(page.encode(), options, model, Options(), quiet=True, memory=memory, matches=matches)
+    document = read_document(page.encode(), ReadOptions("page.html", "en", "de"))
+    content, found = translate_document(document, model, Options(), src="en", tgt="de", quiet=True, memory=memory)
     assert content.decode() == (
         "<title>Ein roter Hund.</title><p><b>Ein roter Hund.</b> OTHER TEXT.</p><p> Ein <i>roter</i> Hund. </p>"
         '<p><a href="x">Mehr</a> &amp; mehr</p><div>Fünf <br> Wörter.</div>'
     )
     assert model.lines == ["Other text."]
-    assert [len(each) for each in matches] == [1, 1, 1, 1, 1]
+    assert [len(segment.matches) for segment in found] == [1, 1, 1, 1, 1]
 
 
 def test_a_page_with_nothing_of_the_memory_is_translated_as_without_it() -> None:
@@ -305,8 +305,8 @@ def test_a_page_with_nothing_of_the_memory_is_translated_as_without_it() -> None
     options = ReadOptions("page.html", "en", "de")
     model = capitals()
     model.aligns = False
-    with_memory = translate_bytes(page, options, model, Options(), quiet=True, memory=memory_of(("Four", "vier")))
-    assert with_memory == translate_bytes(page, options, model, Options(), quiet=True)
+    with_memory = translate_bytes(page, options, model, Options(), memory=memory_of(("Four", "vier")))
+    assert with_memory == translate_bytes(page, options, model, Options())
 
 
 # ---- the command ----

@@ -2,14 +2,13 @@ import re
 from dataclasses import replace
 
 import pytest
-from helpers.documents import capitals
+from helpers.documents import capitals, translate_bytes
 from helpers.formats import OPTIONS, shout, shouted, shown
 from helpers.sample_documents import TMX, XLIFF1, XLIFF2
 
 from mtcli.documents.formats import tmx, xliff
 from mtcli.documents.formats.format import RatedDocument, Reader
 from mtcli.documents.formats.registry import read_document
-from mtcli.documents.pipeline import translate_bytes
 from mtcli.errors import DataError
 from mtcli.translate.translation import Options
 
@@ -130,7 +129,7 @@ def test_no_space_is_added_beside_a_line_break() -> None:
     content = f'<xliff version="1.2"><file source-language="en">{unit}</file></xliff>'
     translator = capitals()
     translator.aligns = False
-    found = translate_bytes(content.encode(), OPTIONS_XLIFF, translator, Options(), quiet=True).decode()
+    found = translate_bytes(content.encode(), OPTIONS_XLIFF, translator, Options()).decode()
     assert translator.lines == ["One line two lines"]
     assert ">ONE LINE\nTWO LINES</target>" in found
 

@@ -9,14 +9,16 @@ from mtcli.config.schema import DecodeConfig
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import read_text
+from mtcli.documents.formats.registry import read_document
 from mtcli.documents.markup.inline import Inline
 from mtcli.documents.markup.sentences import translate_candidates
-from mtcli.documents.pipeline import translate_segments
+from mtcli.documents.pipeline import translate_document, translate_segments
 from mtcli.runtime.progress import Progress
 from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
+from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import ModelTranslator, Reading, Translator
 from mtcli.translate.windows import SourceLine
@@ -74,7 +76,18 @@ def capitals(longest_src: int = 10_000) -> ByRule:
 def translate_text(text: str, translator: Translator, options: Options, *, src: str, tgt: str = "") -> str:
     """Translate plain text of any number of paragraphs."""
     document = read_text(EncodedText(text))
-    return document.text(translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=True))
+    found = translate_segments(document.segments, translator, options, src=src, tgt=tgt, quiet=True)
+    return document.text([segment.content() for segment in found])
+
+
+def translate_bytes(
+    content: bytes, read_options: ReadOptions, translator: Translator, options: Options, memory: Memory | None = None
+) -> bytes:
+    """Translate the content of a file."""
+    document = read_document(content, read_options)
+    src, tgt = read_options.src, read_options.tgt
+    written, _ = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True, memory=memory)
+    return written
 
 
 def translate_inline(

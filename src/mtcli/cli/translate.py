@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mtcli.terms.terms import Terms
     from mtcli.text.languages import Direction
     from mtcli.translate.loading import LoadedModel
-    from mtcli.translate.memory import Memory, MemoryMatch, MemoryUse
+    from mtcli.translate.memory import Memory, MemoryUse
     from mtcli.translate.translation import Options, Translation
     from mtcli.translate.translator import Translator
 
@@ -300,16 +300,16 @@ def translate(
     with open_report(terms_report) as report:
         if as_document:
             from mtcli.documents.formats.format import ReadOptions
-            from mtcli.documents.pipeline import translate_document
+            from mtcli.documents.pipeline import translate_file
 
             read_options = ReadOptions(input_ or "", src, to or tgt, columns)
-            matches: list[tuple[MemoryMatch, ...]] = []
-            translate_document(
-                text, input_, output, translator, options, read_options, report=report, memory=entries, matches=matches
-            )
+            segments = translate_file(text, input_, output, translator, options, read_options, entries)
+            if options.terms:
+                for source, translation in (pair for segment in segments for pair in segment.texts()):
+                    report.add_sentence(source, translation, options.terms)
             if used is not None:
-                for each in matches:
-                    used.add(each)
+                for segment in segments:
+                    used.add(segment.matches)
         else:
             render = partial(formatted, format_=format_, scores=scores, alignments=alignments, draws=sample)
             _translate(translator, options, render, text, input_, output, replace, report, used)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from mtcli.documents.markup.inline import Inline, text_of
+from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.sentences import InlineTranslation
-from mtcli.documents.pipeline import TranslatedSegment, translate_whole
+from mtcli.documents.pipeline import DividedSegments, SegmentTranslator, TranslatedSegment
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms, uses
 from mtcli.text.placeholders import Offsets, find_protected, is_part_of_protected
@@ -50,7 +50,7 @@ class BySentence(Translator):
             translator: The model.
             src: Source language.
             tgt: Target language, unless the options of a search name it.
-            memory: See `translate_whole`. It is not used with `prefix` or `sample`.
+            memory: See `SegmentTranslator`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
         self.target_tokenizer = translator.target_tokenizer
@@ -77,20 +77,27 @@ class BySentence(Translator):
             return
         if options.to:
             self.target_tokenizer.tag_of(options.to)
+        by_sentence = SegmentTranslator(
+            self._translator,
+            replace(options, align_characters=True),
+            src=self._src,
+            tgt=self._tgt,
+            memory=self._memory,
+        )
+
+        def divided(
+            windows: Iterable[tuple[int, list[str]]],
+        ) -> Iterator[tuple[tuple[int, list[str]], DividedSegments]]:
+            for first, window in windows:
+                check_tags(window, first, self.target_tokenizer, options.to)
+                yield (first, window), by_sentence.divide((line,) for line in window)
+
         windows = reading.windows(lines)
         with Progress("translating", unit="sentences", quiet=reading.quiet) as sentences:
             for window in windows:
                 together = until_pause(window, windows, reading.ready) if self._translator.reads_ahead else [window]
-                for (first, read), segments in translate_whole(
-                    self._as_segments(together, options),
-                    self._translator,
-                    replace(options, align_characters=True),
-                    sentences,
-                    src=self._src,
-                    tgt=self._tgt,
-                    warn=reading.warn,
-                    growing=reading.growing,
-                    memory=self._memory,
+                for (first, read), segments in by_sentence.translated(
+                    divided(together), sentences, warn=reading.warn, growing=reading.growing
                 ):
                     translations = [_translation(*pair, options) for pair in zip(read, segments, strict=True)]
                     if reading.warn:
@@ -98,14 +105,6 @@ class BySentence(Translator):
                         warn_about_repetitions(translations, first, options)
                         warn_about_numbers(translations, first)
                     yield from translations
-
-    def _as_segments(
-        self, windows: Iterable[tuple[int, list[str]]], options: Options
-    ) -> Iterator[tuple[tuple[int, list[str]], list[Inline]]]:
-        """Yield each window (see `read_windows`), and its lines as segments without markup."""
-        for first, lines in windows:
-            check_tags(lines, first, self.target_tokenizer, options.to)
-            yield (first, lines), [(line,) for line in lines]
 
     def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
         """Warn about lines unlike those of training."""

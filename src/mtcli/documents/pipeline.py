@@ -19,7 +19,6 @@ from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.wording import counted
-from mtcli.terms.report import TermsReport
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of
 from mtcli.text.recasing import Recaser
@@ -122,6 +121,11 @@ class TranslatedSegment:
         """Yield each sentence, as it is translated, with its translations."""
         yield from zip(self.asked, self.answers, strict=True)
 
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the text of each sentence, as it is translated, with that of its best translation."""
+        for asked, candidates in self.pairs():
+            yield text_of(asked), text_of(candidates[0].content)
+
     def has_long_sentence(self, tokenizer: Tokenizer, usual_src: int) -> bool:
         """Return True if a sentence has more tokens than usual, but not more than any in training."""
         if len(self.ids) <= usual_src or self.is_divided:
@@ -158,7 +162,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Divided:
+class DividedSegments:
     """Segments that are divided into sentences."""
 
     segments: list[Inline]
@@ -187,41 +191,94 @@ class _Divided:
             yield TranslatedSegment(segment, sentences, contents, answers, is_divided, ids, matches)
 
 
-def _divide(
-    segments: Iterable[Inline],
-    translator: Translator,
-    src: str,
-    recaser: Recaser,
-    *,
-    decimals: bool,
-    memory: "Memory | None",
-) -> _Divided:
-    """Divide segments into sentences, and look these up in the memory. A segment that it has as a whole stays whole.
+class SegmentTranslator:
+    """Translates paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
 
-    The tag of a target language, with which a segment may begin, is for each of its sentences. The memory is for one
-    target language, so it is not used for these.
+    This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
+    and which text is protected. Line breaks within a sentence become spaces for the model. A sentence that the model
+    does not change keeps them. A sentence without a letter, such as a number, stays as it is.
     """
-    whole = list(segments)
-    texts = [text_of(segment) for segment in whole]
-    ids = translator.tokenizer.encode_src(texts)
-    num_tokens = _token_counter(texts, ids, translator.tokenizer, recaser)
-    longest = min(translator.longest_src, MAX_LINE_TOKENS)
-    rest: list[Inline] = []
-    sentences: list[tuple[list[_SpacedSentence], bool]] = []
-    asked: list[list[_Asked]] = []
-    with needs_packages():
-        for tagged in whole:
-            tag, segment = _without_language_tag(tagged, translator.tokenizer)
-            own_memory = None if tag else memory
-            if own_memory is not None and _remembered(_on_one_line(segment), own_memory, decimals=decimals):
-                found = [_trimmed(segment)], False
-            else:
-                found = _sentences(segment, num_tokens, longest - len(tag), src)
-            contents = [_on_one_line(sentence.content) for sentence in found[0]]
-            rest.append(segment)
-            sentences.append(found)
-            asked.append([replace(_asked(each, own_memory, decimals=decimals), language_tag=tag) for each in contents])
-    return _Divided(rest, sentences, asked, ids)
+
+    def __init__(
+        self, translator: Translator, options: Options, *, src: str, tgt: str = "", memory: "Memory | None" = None
+    ):
+        """Initialise it.
+
+        Args:
+            translator: The model.
+            options: Options of the search.
+            src: Source language.
+            tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
+            memory: Translates the paragraphs and sentences that it has, in place of the model.
+        """
+        self._translator = translator
+        self._options = options
+        self._src = src
+        self._memory = memory
+        self._recaser = Recaser(translator.tokenizer, src, options.to or tgt)
+        self._decimals = same_signs(src, options.to or tgt)
+
+    def divide(self, segments: Iterable[Inline]) -> DividedSegments:
+        """Divide segments into sentences, and look these up in the memory. One that it has as a whole stays whole.
+
+        The tag of a target language, with which a segment may begin, is for each of its sentences. The memory is for
+        one target language, so it is not used for these.
+
+        Raises:
+            UsageError: sentencex is not installed.
+        """
+        tokenizer = self._translator.tokenizer
+        whole = list(segments)
+        texts = [text_of(segment) for segment in whole]
+        ids = tokenizer.encode_src(texts)
+        num_tokens = _token_counter(texts, ids, tokenizer, self._recaser)
+        longest = min(self._translator.longest_src, MAX_LINE_TOKENS)
+        rest: list[Inline] = []
+        sentences: list[tuple[list[_SpacedSentence], bool]] = []
+        asked: list[list[_Asked]] = []
+        with needs_packages():
+            for tagged in whole:
+                tag, segment = _without_language_tag(tagged, tokenizer)
+                memory = None if tag else self._memory
+                if memory is not None and _remembered(_on_one_line(segment), memory, decimals=self._decimals):
+                    found = [_trimmed(segment)], False
+                else:
+                    found = _sentences(segment, num_tokens, longest - len(tag), self._src)
+                contents = [_on_one_line(sentence.content) for sentence in found[0]]
+                rest.append(segment)
+                sentences.append(found)
+                known = [_asked(each, memory, decimals=self._decimals) for each in contents]
+                asked.append([replace(each, language_tag=tag) for each in known])
+        return DividedSegments(rest, sentences, asked, ids)
+
+    def translated(
+        self, chunks: Iterable[tuple[K, DividedSegments]], bar: Progress, *, warn: bool = True, growing: bool = False
+    ) -> Iterator[tuple[K, list[TranslatedSegment]]]:
+        """Yield the key of each chunk, and its paragraphs, translated.
+
+        Args:
+            chunks: A key of any type, and paragraphs that are divided. Those of the next chunk may be read before this
+                one is translated, see `markup.sentences.translate_candidates`: all sentences are one stream, so that
+                batches are full.
+            bar: Counts the sentences.
+            warn: Warn about sentences that are not translated, or whose protected text was put back.
+            growing: See `Translator.translate`.
+
+        Raises:
+            UsageError, NotFiniteError: See `Translator.translate`.
+        """
+        contents = (((key, divided), divided.contents) for key, divided in chunks)
+        for (key, divided), found in translate_candidates(
+            contents,
+            self._translator,
+            self._options,
+            bar,
+            recaser=self._recaser,
+            decimals=self._decimals,
+            warn=warn,
+            growing=growing,
+        ):
+            yield key, list(divided.results(found))
 
 
 def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[LanguageTag, ...], Inline]:
@@ -231,57 +288,6 @@ def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[
     if match is None or match[1] not in tokenizer.tags:
         return (), segment
     return (LanguageTag(match[0]),), merged([match.string[match.end() :].lstrip(), *segment[1:]])
-
-
-def translate_whole(
-    chunks: Iterable[tuple[K, Iterable[Inline]]],
-    translator: Translator,
-    options: Options,
-    bar: Progress,
-    *,
-    src: str,
-    tgt: str = "",
-    warn: bool = True,
-    growing: bool = False,
-    memory: "Memory | None" = None,
-) -> Iterator[tuple[K, list[TranslatedSegment]]]:
-    """Translate paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
-
-    This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
-    and which text is protected. Line breaks within a sentence become spaces for the model. A sentence that the model
-    does not change keeps them. A sentence without a letter, such as a number, stays as it is.
-
-    Args:
-        chunks: A key of any type, and paragraphs. Those of the next chunk may be read before this one is translated,
-            see `markup.sentences.translate_candidates`.
-        translator: The model. All sentences are translated in one stream, so that batches are full.
-        options: Options of the search.
-        bar: Counts the sentences.
-        src: Source language.
-        tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
-        warn: Warn about sentences that are not translated, or whose protected text was put back.
-        growing: See `Translator.translate`.
-        memory: Translates the paragraphs and sentences that it has, in place of the model.
-
-    Yields:
-        The key of each chunk, and its paragraphs, translated.
-
-    Raises:
-        UsageError: sentencex is not installed; see also `Translator.translate`.
-        NotFiniteError: See `Translator.translate`.
-    """
-    recaser = Recaser(translator.tokenizer, src, options.to or tgt)
-    decimals = same_signs(src, options.to or tgt)
-
-    def divided() -> Iterator[tuple[tuple[K, _Divided], list[Inline]]]:
-        for key, chunk in chunks:
-            parts = _divide(chunk, translator, src, recaser, decimals=decimals, memory=memory)
-            yield (key, parts), parts.contents
-
-    for (key, parts), found in translate_candidates(
-        divided(), translator, options, bar, recaser=recaser, decimals=decimals, warn=warn, growing=growing
-    ):
-        yield key, list(parts.results(found))
 
 
 def _token_counter(
@@ -328,12 +334,9 @@ def translate_segments(
     tgt: str = "",
     quiet: bool = False,
     warn: bool = True,
-    report: TermsReport | None = None,
     memory: "Memory | None" = None,
-    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
-    document: Document | None = None,
-) -> list[Inline]:
-    """Return the translation of each paragraph of a document, see `translate_whole`.
+) -> list[TranslatedSegment]:
+    """Translate the paragraphs of a document, see `SegmentTranslator`.
 
     Args:
         segments: The paragraphs.
@@ -344,40 +347,23 @@ def translate_segments(
         quiet: Show no progress bar.
         warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
             warnings quote them.
-        report: Receives each sentence with its final translation, if the options have terms.
-        memory: See `translate_whole`.
-        matches: Receives what the memory has for the sentences of each paragraph.
-        document: The document of the paragraphs, which is given the confidence of each if it has a place for it.
+        memory: See `SegmentTranslator`.
 
     Raises:
-        UsageError: `options.to` is missing or unknown; see also `translate_whole`.
+        UsageError: `options.to` is missing or unknown; see also `SegmentTranslator.divide`.
         NotFiniteError: See `Translator.translate`.
     """
     check_target(translator.target_tokenizer, options.to)
-    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
-    if rated is not None:
-        options = replace(options, scores=True)
-    recaser = Recaser(translator.tokenizer, src, options.to or tgt)
-    decimals = same_signs(src, options.to or tgt)
-    divided = _divide(segments, translator, src, recaser, decimals=decimals, memory=memory)
+    by_sentence = SegmentTranslator(translator, options, src=src, tgt=tgt, memory=memory)
+    divided = by_sentence.divide(segments)
     with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
-        ((_, sentences),) = translate_candidates(
-            [(None, divided.contents)], translator, options, bar, recaser=recaser, decimals=decimals, warn=warn
-        )
-    found = list(divided.results(sentences))
+        ((_, found),) = by_sentence.translated([(None, divided)], bar, warn=warn)
     if warn:
         _warn_about_divided(found, translator.longest_src)
         _warn_about_long_sentences(found, translator)
-        _warn_about_repetitions((asked, best[0].content) for each in found for asked, best in each.pairs())
+        _warn_about_repetitions(found)
         _warn_about_numbers(found)
-    if report is not None and options.terms:
-        for asked, best in (pair for segment in found for pair in segment.pairs()):
-            report.add_sentence(text_of(asked), text_of(best[0].content), options.terms)
-    if matches is not None:
-        matches += [segment.matches for segment in found]
-    if rated is not None:
-        rated.rate([segment.confidence() for segment in found])
-    return [segment.content() for segment in found]
+    return found
 
 
 def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) -> None:
@@ -403,78 +389,53 @@ def _warn_about_numbers(found: Iterable[TranslatedSegment]) -> None:
         log.warning("%s %s other numbers than the source (%s)", counted(len(checks), "translation"), verb, checks[0])
 
 
-def _warn_about_repetitions(pairs: Iterable[tuple[Inline, Inline]]) -> None:
+def _warn_about_repetitions(found: Iterable[TranslatedSegment]) -> None:
     """Warn about translations that repeat themselves although their sentence does not."""
-    examples = []
-    for sentence, translation in pairs:
-        repetition = added_repetition(text_of(sentence), text_of(translation))
-        if repetition:
-            examples.append(repetition)
+    repetitions = (added_repetition(*texts) for segment in found for texts in segment.texts())
+    examples = [repetition for repetition in repetitions if repetition]
     if examples:
         verb = "repeats itself" if len(examples) == 1 else "repeat themselves"
         message = "%s %s (%.40s)"
         log.warning(message, counted(len(examples), "translation"), verb, examples[0])
 
 
-def translate_bytes(
-    content: bytes,
-    read_options: ReadOptions,
+def translate_document(
+    document: Document,
     translator: Translator,
     options: Options,
     *,
+    src: str,
+    tgt: str = "",
     quiet: bool = False,
-    report: TermsReport | None = None,
+    warn: bool = True,
     memory: "Memory | None" = None,
-    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
-) -> bytes:
-    """Translate the content of a file.
+) -> tuple[bytes, list[TranslatedSegment]]:
+    """Translate a document. Return its content, translated, and its paragraphs.
 
-    Args:
-        content: The file.
-        read_options: Its name, whose suffix is its type, see `read_document`, and the languages.
-        translator: The model.
-        options: Options of the search.
-        quiet: Show no progress bar.
-        report: See `translate_segments`.
-        memory: See `translate_whole`.
-        matches: See `translate_segments`.
-
-    Raises:
-        UsageError: The type is unknown, or a package is missing.
-        DataError: The file is broken, unsafe or larger than `MAX_BYTES`.
-        NotFiniteError: See `Translator.translate`.
+    The document is given the confidence of each translation if it has a place for it. For the arguments and errors see
+    `translate_segments`.
     """
-    _check_size(len(content), read_options.name)
-    document = read_document(content, read_options)
-    src, tgt = read_options.src, read_options.tgt
-    translations = translate_segments(
-        document.segments,
-        translator,
-        options,
-        src=src,
-        tgt=tgt,
-        quiet=quiet,
-        report=report,
-        memory=memory,
-        matches=matches,
-        document=document,
+    rated = document if isinstance(document, RatedDocument) and document.has_place_for_confidence else None
+    if rated is not None:
+        options = replace(options, scores=True)
+    found = translate_segments(
+        document.segments, translator, options, src=src, tgt=tgt, quiet=quiet, warn=warn, memory=memory
     )
-    return document.write(translations)
+    if rated is not None:
+        rated.rate([segment.confidence() for segment in found])
+    return document.write([segment.content() for segment in found]), found
 
 
-def translate_document(
+def translate_file(
     texts: Sequence[str] | None,
     path: str | None,
     output: str,
     translator: Translator,
     options: Options,
     read_options: ReadOptions,
-    *,
-    report: TermsReport | None = None,
     memory: "Memory | None" = None,
-    matches: "list[tuple[MemoryMatch, ...]] | None" = None,
-) -> None:
-    """Translate a document, or paragraphs of plain text. The output appears when it is complete.
+) -> list[TranslatedSegment]:
+    """Translate a file, or paragraphs of plain text. The output appears when it is complete.
 
     Args:
         texts: Paragraphs given as arguments; if there are any, nothing is read.
@@ -482,26 +443,31 @@ def translate_document(
         output: The file to write, or `-` for standard output.
         translator: The model.
         options: Options of the search.
-        read_options: Options of the reader.
-        report: See `translate_segments`.
-        memory: See `translate_whole`.
-        matches: See `translate_segments`.
+        read_options: The name of the file, whose suffix is its type, see `read_document`, and the languages.
+        memory: See `SegmentTranslator`.
+
+    Returns:
+        The paragraphs.
 
     Raises:
-        UsageError, DataError, NotFiniteError: See `translate_bytes`.
+        UsageError: The type is unknown, or a package is missing; see also `translate_segments`.
+        DataError: The file cannot be read, or is broken, unsafe or larger than `MAX_BYTES`.
+        NotFiniteError: See `Translator.translate`.
         StorageError: The output cannot be written.
     """
     content = "".join(f"{line}\n" for line in arguments(texts)).encode() if texts else _read(path or "-")
+    _check_size(len(content), read_options.name)
     quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translation
-    result = translate_bytes(
-        content, read_options, translator, options, quiet=quiet, report=report, memory=memory, matches=matches
-    )
+    document = read_document(content, read_options)
+    src, tgt = read_options.src, read_options.tgt
+    result, found = translate_document(document, translator, options, src=src, tgt=tgt, quiet=quiet, memory=memory)
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(result)
         sys.stdout.buffer.flush()
     else:
         write_whole(Path(output), result)
+    return found
 
 
 def _read(path: str) -> bytes:

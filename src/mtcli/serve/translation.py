@@ -26,7 +26,7 @@ from mtcli.documents.formats.slots import SlotDocument
 from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
-from mtcli.documents.pipeline import text_on_one_line, translate_segments
+from mtcli.documents.pipeline import text_on_one_line, translate_document, translate_segments
 from mtcli.errors import DataError, ModelError, MtcliError, StorageError
 from mtcli.serve.batcher import (
     CHECKED_CHARACTERS,
@@ -235,18 +235,10 @@ class TranslationService:
             src, tgt = model.src, model.target_of(upload.target)
             memory = model.memory_to(upload.target)
             with translator.preparation():
-                segments = translate_segments(
-                    document.segments,
-                    translator,
-                    options,
-                    src=src,
-                    tgt=tgt,
-                    quiet=True,
-                    warn=False,
-                    memory=memory,
-                    document=document,
+                content, _ = translate_document(
+                    document, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
                 )
-            return document.write(segments)
+            return content
 
         content = await self._run(request, model, work, self.limits.file_seconds)
         return TranslatedFile(content, model.target_of(upload.target))
@@ -509,18 +501,13 @@ def translate_texts(
         with translator.preparation():
             if number == 0:
                 translator.check(map(text_of, segments), model.src)
-            translations = translate_segments(
-                segments,
-                translator,
-                options,
-                src=src,
-                tgt=tgt,
-                quiet=True,
-                warn=False,
-                memory=memory,
-                matches=matches if number == 0 else None,
+            translated = translate_segments(
+                segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
             )
-        for texts, text in zip(found, _written(documents, translations), strict=True):
+        if number == 0:
+            matches = [segment.matches for segment in translated]
+        contents = [segment.content() for segment in translated]
+        for texts, text in zip(found, _written(documents, contents), strict=True):
             texts[text] = None
     of_segments = iter(matches)
     of_texts = [list(chain.from_iterable(islice(of_segments, len(document.segments)))) for document in documents]

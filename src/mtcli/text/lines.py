@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,6 +31,9 @@ TO_UTF8 = "often iconv -f WINDOWS-1252 -t UTF-8; in Excel, save as CSV UTF-8"
 
 LINE_LIMIT = f"longer than {LINE_BYTES >> 20} MiB, the limit"
 
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""A byte that is not UTF-8, in a text that was read with `lenient`."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 """The first bytes of gzip data."""

@@ -197,7 +197,10 @@ class GpuGradients(Gradients):
                 scaled = loss * self.group.size / tokens  # DDP averages over the ranks: this makes it a sum again
                 scaled.backward()
             sums = sums + torch.stack([loss.detach(), nll])
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = []
+        for parameter in self.parameters:
+            assert parameter.grad is not None, "the optimizer counts on a gradient for each parameter"
+            gradients.append(parameter.grad)
         self._remove_gradients()  # before the model is used for anything else, which may copy it
         return gradients, sums
 

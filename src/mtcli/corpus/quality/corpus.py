@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.corpus.held_out import source_key
-from mtcli.corpus.quality.rules import INVALID, MAX_LENGTH, MAX_RATIO, tidy
-from mtcli.corpus.readers import rows, sources, tables
-from mtcli.corpus.readers.pairs import NUMBERED_FORMS, numbered_records, two_files
+from mtcli.corpus.quality.rules import MAX_LENGTH, MAX_RATIO, tidy
+from mtcli.corpus.readers import sources
+from mtcli.corpus.readers.pairs import Place, numbered_rows
+from mtcli.corpus.readers.tables import BadRow
 from mtcli.runtime.progress import Progress
-from mtcli.text.lines import Counts, Pair, read_lines
+from mtcli.text.lines import Counts, Pair
 
 
 @dataclass(frozen=True)
@@ -36,29 +37,9 @@ class Corpus:
         Raises:
             DataError: The rest cannot be read: files of unequal length, a damaged archive, UTF-16.
         """
-        form, files = sources.resolve(path, self.src, self.tgt)
-        if form in NUMBERED_FORMS:
-            found = numbered_records(form, files[0], self.src, self.tgt, swap=self.swap, counts=counts, lenient=True)
-            for number, record in found:
-                if isinstance(record, tables.BadRow):
-                    yield number, f"{record.problem}: {record.text}"
-                else:
-                    yield number, record
-            return
-        records: Iterable[Pair | str]
-        if form in ("prefix", "two"):
-            records = two_files(files[0], files[1], False, counts, lenient=True)
-            if self.swap and form == "two":
-                records = (pair[::-1] for pair in records)
-        elif form == "json":
-            records = self._row_records(path, read_lines(files[0], lenient=True, counts=counts), counts)
-        elif form == "parquet":
-            records = self._row_records(path, rows.parquet_rows(files[0], self.src, self.tgt), counts)
-        else:
-            is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-            dataset = rows.dataset_rows(path, is_local_folder, self.src, self.tgt)
-            records = self._row_records(path, dataset, counts)
-        yield from enumerate(records, 1)
+        rows = numbered_rows(path, self.src, self.tgt, swap=self.swap, lenient=True, counts=counts)
+        for number, row in rows:
+            yield number, f"{row.problem}: {row.text}" if isinstance(row, BadRow) else row
 
     def files(self) -> list[Path]:
         """Return every local file that is read.
@@ -75,17 +56,6 @@ class Corpus:
 
     def _specs(self) -> list[str]:
         return [*self.paths, *(path for path in (self.valid, self.test) if path is not None)]
-
-    def _row_records(self, path: str, found: Iterable[object], counts: Counts) -> Iterator[Pair | str]:
-        reader = rows.RowReader(path, self.src, self.tgt, swap=self.swap, notices=counts.notices)
-        for row in found:
-            if isinstance(row, str) and INVALID.search(row):
-                yield f"not UTF-8: {row}"
-                continue
-            try:
-                yield reader.sides(row)
-            except (ValueError, RecursionError) as error:
-                yield f"{error}: {row}"
 
     def records(self, description: str, counts: Counts | None = None) -> Iterator[tuple[str, int, Pair | str]]:
         """Read all paths in turn, with a progress bar: (path, line number, what `read` gives)."""
@@ -107,9 +77,8 @@ class Corpus:
         return found - {source_hash("")}
 
     def place(self, path: str, number: int) -> str:
-        """Return the place of a pair: `pairs.tsv:17`, or `train.parquet row 17`. Of two files it names the first."""
-        form, files = sources.resolve(path, self.src, self.tgt)
-        return f"{path} row {number}" if form in ("parquet", "dataset") else f"{files[0]}:{number}"
+        """Return the place of a pair, see `Place.of`."""
+        return Place.of(path, self.src, self.tgt).row(number)
 
 
 def source_hash(src: str) -> int:

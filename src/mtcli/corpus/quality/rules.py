@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mtcli.text.lines import TO_UTF8
+from mtcli.text.lines import SURROGATE, TO_UTF8
 from mtcli.text.writing_systems import UNSPACED, letter_runs
 
 MAX_LENGTH = 1000
@@ -36,14 +36,13 @@ _ODD_SPACE = re.compile(r"\s{2,}|[^\S \u00a0\u202f\u3000]")  # a single no-break
 _WIDE = re.compile(
     "[\u1100-\u11ff\u2e80-\ua4cf\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff00-\uffdc\U00020000-\U0003ffff]"
 )
-INVALID = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1b\x7f-\x9f]")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,300}>|&(?:[A-Za-z]{2,8}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _URL = re.compile(r"\b(?:https?://|www\.)\w")
 _SUBWORD_MARK = re.compile(r"\w@@(?=\s|$)|(?:^|\s)▁\w")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 ODD = re.compile(
-    "|".join(p.pattern for p in (INVALID, _CONTROL, _MARKUP, _URL, _INVISIBLE, _ODD_SPACE)) + "|[\0\ufffd]"
+    "|".join(p.pattern for p in (SURROGATE, _CONTROL, _MARKUP, _URL, _INVISIBLE, _ODD_SPACE)) + "|[\0\ufffd]"
 )
 """The parts of a text that its excerpt should show, if it has any."""
 
@@ -166,7 +165,7 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
     too_long = either(lambda text: size(text) > max_length)
     has_nul = either(lambda text: "\0" in text)
     has_lost = either(lambda text: "\ufffd" in text)
-    invalid = either(INVALID.search)
+    invalid = either(SURROGATE.search)
     return [
         Rule("error", "not a pair", "training stops here; correct the line or remove it"),
         Rule("error", "invalid UTF-8", f"training stops here; convert the file ({TO_UTF8})", invalid),

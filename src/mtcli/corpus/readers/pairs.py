@@ -7,24 +7,23 @@ reader with file, line and byte, and a pair with an empty side is counted. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.corpus.readers import tables
 from mtcli.corpus.readers.rows import RowReader, dataset_rows, parquet_rows
 from mtcli.corpus.readers.run_pairs import run_pairs
-from mtcli.corpus.readers.sources import PairsForm, form_suffix, resolve
+from mtcli.corpus.readers.sources import form_suffix, resolve
+from mtcli.corpus.readers.tables import BadRow, NumberedRow
 from mtcli.corpus.readers.xml_pairs import xml_records
 from mtcli.errors import DataError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
-from mtcli.text.lines import Counts, Pair, read_lines
+from mtcli.text.lines import SURROGATE, Counts, Pair, read_lines
 
 ONE_EMPTY = "one side empty"
 BOTH_EMPTY = "both sides empty"
 
-
-NUMBERED_FORMS = ("tsv", "csv", "tmx", "xliff")
-"""The forms of `numbered_records`."""
 
 PROGRESS_PAIRS = 1000
 """Pairs between two updates of a progress bar."""
@@ -59,29 +58,75 @@ def read_pairs(
             different lengths, a language is missing, a value is not a string, or the Hub does not answer.
     """
     counts = counts if counts is not None else Counts()
+    rows = numbered_rows(spec, src, tgt, swap=swap, replace=replace, counts=counts)
+    return _strip(_pairs(rows, Place.of(spec, src, tgt), counts), counts, progress)
+
+
+def numbered_rows(
+    spec: str, src: str, tgt: str, *, swap: bool = False, replace: bool = False, lenient: bool = False, counts: Counts
+) -> Iterator[NumberedRow]:
+    """Return the rows in order, unchanged, with the number of each: its pair, or what is wrong with it.
+
+    Args:
+        spec: See `read_pairs`.
+        src: See there.
+        tgt: See there.
+        swap: See there.
+        replace: See there.
+        lenient: Read invalid bytes as surrogates, so that the text can be shown, in place of a DataError.
+        counts: Receives notices, and the pairs that a run skips.
+
+    Raises:
+        DataError: See `read_pairs`. A row that is not a pair is no error.
+    """
     form, files = resolve(spec, src, tgt)
-    reader = RowReader(spec, src, tgt, swap=swap, notices=counts.notices)
-    pairs: Iterator[Pair]
+    if form == "tmx" or form == "xliff":
+        return xml_records(form, files[0], src, tgt, swap=swap, counts=counts, replace=replace)
+    if form == "run":
+        return enumerate(run_pairs(spec, src, tgt, counts), 1)
     if form in ("prefix", "two"):
         if form == "two" and not swap:
             _note_order(spec, files, src, tgt, counts)
-        pairs = two_files(files[0], files[1], replace, counts)
-        if form == "two" and swap:
-            pairs = ((second, first) for first, second in pairs)
-    elif form in NUMBERED_FORMS:
-        records = numbered_records(form, files[0], src, tgt, swap=swap, counts=counts, replace=replace)
-        pairs = _numbered_pairs(records, files[0])
-    elif form == "json":
-        lines = read_lines(files[0], replace=replace, counts=counts)
-        pairs = _row_pairs(":", lines, reader, counts)
-    elif form == "run":
-        pairs = run_pairs(spec, src, tgt, counts)
+        left, right = (read_lines(file, replace=replace, lenient=lenient, counts=counts) for file in files)
+        pairs = side_by_side(left, right, str(files[0]), str(files[1]))
+        return enumerate(((second, first) for first, second in pairs) if form == "two" and swap else pairs, 1)
+    if form in ("tsv", "csv"):
+        read = tables.csv_records if form == "csv" else tables.tsv_records
+        lines = read_lines(files[0], replace=replace, lenient=lenient, counts=counts)
+        return read(lines, str(files[0]), src, tgt, swap=swap, notices=counts.notices)
+    found: Iterable[object]
+    if form == "json":
+        found = read_lines(files[0], replace=replace, lenient=lenient, counts=counts)
     elif form == "parquet":
-        pairs = _row_pairs(": row ", parquet_rows(files[0], src, tgt), reader, counts)
+        found = parquet_rows(files[0], src, tgt)
     else:
         is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-        pairs = _row_pairs(": row ", dataset_rows(spec, is_local_folder, src, tgt), reader, counts)
-    return _strip(pairs, counts, progress)
+        found = dataset_rows(spec, is_local_folder, src, tgt)
+    return _numbered_sides(found, RowReader(spec, src, tgt, swap=swap, notices=counts.notices))
+
+
+@dataclass(frozen=True)
+class Place:
+    """How messages name the rows of a source."""
+
+    source: str
+    before_number: str
+
+    @classmethod
+    def of(cls, spec: str, src: str, tgt: str) -> Place:
+        """Return how the rows of a source are named: `pairs.tsv:17`, or `train.parquet row 17`.
+
+        Of two files it names the first.
+
+        Raises:
+            DataError: See `read_pairs`.
+        """
+        form, files = resolve(spec, src, tgt)
+        return cls(spec, f"{spec} row " if form in ("parquet", "dataset", "run") else f"{files[0]}:")
+
+    def row(self, number: int) -> str:
+        """Return the name of a row, from 1."""
+        return f"{self.before_number}{number}"
 
 
 def _strip(pairs: Iterable[Pair], counts: Counts, progress: Progress | None) -> Iterator[Pair]:
@@ -96,17 +141,6 @@ def _strip(pairs: Iterable[Pair], counts: Counts, progress: Progress | None) -> 
             yield pair
         else:
             counts.skip(ONE_EMPTY if any(pair) else BOTH_EMPTY)
-
-
-def two_files(first: Path, second: Path, replace: bool, counts: Counts, lenient: bool = False) -> Iterator[Pair]:
-    """Read the lines of two files side by side, unchanged.
-
-    Raises:
-        DataError: One file has more lines than the other.
-    """
-    left = read_lines(first, replace=replace, lenient=lenient, counts=counts)
-    right = read_lines(second, replace=replace, lenient=lenient, counts=counts)
-    return side_by_side(left, right, str(first), str(second))
 
 
 def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: str) -> Iterator[Pair]:
@@ -149,55 +183,37 @@ def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts
         counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap swaps them")
 
 
-def numbered_records(
-    form: PairsForm,
-    path: Path,
-    src: str,
-    tgt: str,
-    *,
-    swap: bool,
-    counts: Counts,
-    replace: bool = False,
-    lenient: bool = False,
-) -> Iterator[tables.NumberedRow]:
-    """Read the records of a file of one of `NUMBERED_FORMS` with line numbers, including those that are not pairs."""
-    if form == "tmx" or form == "xliff":
-        return xml_records(form, path, src, tgt, swap=swap, counts=counts, replace=replace)
-    read = tables.csv_records if form == "csv" else tables.tsv_records
-    lines = read_lines(path, replace=replace, lenient=lenient, counts=counts)
-    return read(lines, str(path), src, tgt, swap=swap, notices=counts.notices)
+def _pairs(rows: Iterable[NumberedRow], place: Place, counts: Counts) -> Iterator[Pair]:
+    """Yield pairs, each side on one line.
 
-
-def _numbered_pairs(records: Iterable[tables.NumberedRow], path: Path) -> Iterator[Pair]:
-    for number, record in records:
-        if isinstance(record, tables.BadRow):
-            raise DataError(f"{path}:{number}: {record.problem}; {record.remedy}")
-        yield record
-
-
-def _row_pairs(number_prefix: str, rows: Iterable[object], reader: RowReader, counts: Counts) -> Iterator[Pair]:
-    """Read pairs from rows with a key for each side: lines of JSON, or dictionaries.
-
-    Args:
-        number_prefix: The text between the name and the number of a row in messages: `:` or `: row `.
-        rows: What `reader` takes.
-        reader: Finds the sides of a row.
-        counts: Receives notices.
+    Raises:
+        DataError: A row is not a pair.
     """
     with_line_break = 0
     try:
-        for number, row in enumerate(rows, 1):
-            try:
-                pair = reader.sides(row)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{reader.name}{number_prefix}{number}: {error}") from None
-            if "\n" in pair[0] or "\n" in pair[1]:
+        for number, row in rows:
+            if isinstance(row, BadRow):
+                problem = f"{row.problem}; {row.remedy}" if row.remedy else row.problem
+                raise DataError(f"{place.row(number)}: {problem}")
+            if "\n" in row[0] or "\n" in row[1]:
                 with_line_break += 1
-                pair = _on_one_line(pair[0]), _on_one_line(pair[1])
-            yield pair
+                row = _on_one_line(row[0]), _on_one_line(row[1])
+            yield row
     finally:
         if with_line_break:
-            counts.notices.append(f"{reader.name}: {tables.line_break_notice(with_line_break)}")
+            counts.notices.append(f"{place.source}: {tables.line_break_notice(with_line_break)}")
+
+
+def _numbered_sides(rows: Iterable[object], reader: RowReader) -> Iterator[NumberedRow]:
+    """Read rows with a key for each side: lines of JSON, or dictionaries."""
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str) and SURROGATE.search(row):
+            yield number, BadRow("not UTF-8", "", row)
+            continue
+        try:
+            yield number, reader.sides(row)
+        except (ValueError, RecursionError) as error:
+            yield number, BadRow(str(error), "", str(row))
 
 
 def _on_one_line(text: str) -> str:

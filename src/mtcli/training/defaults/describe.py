@@ -20,7 +20,7 @@ from mtcli.config.settings import as_text
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted, every
 from mtcli.training.defaults.from_scratch import presets_up_to, worthwhile_tokens
-from mtcli.training.defaults.speed import num_epochs, steps_per_second, tokens_per_step
+from mtcli.training.defaults.speed import num_epochs, preset_model, steps_per_second, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 
 
@@ -84,7 +84,8 @@ def _describe_preset(config: Config, workload: Workload, *, resumed: bool) -> st
     smaller = presets_up_to(config.preset)
     larger = [preset for preset in presets_up_to(workload.size.preset) if preset not in smaller]
     if larger and not resumed:
-        tokens_per_second = steps_per_second(config, workload, larger[0]) * tokens_per_step(config, workload)
+        steps_of_larger = steps_per_second(config, workload, preset_model(larger[0]))
+        tokens_per_second = steps_of_larger * tokens_per_step(config, workload)
         seconds = worthwhile_tokens(larger[0]) / tokens_per_second
         text += f" ({larger[0]} from {clock(seconds)})"
     return text

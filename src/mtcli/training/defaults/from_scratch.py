@@ -13,6 +13,7 @@ from mtcli.training.defaults.speed import (
     affordable_steps,
     num_epochs,
     num_steps,
+    preset_model,
     preset_weights,
     round_steps,
     steps_per_second,
@@ -113,7 +114,7 @@ def _choose_preset(config: Config, workload: Workload) -> Preset:
     max_steps = config.train.max_steps or math.inf
     largest: Preset = "tiny"
     for preset in presets_up_to(workload.size.preset):
-        steps = min(seconds * steps_per_second(config, workload, preset), max_steps)
+        steps = min(seconds * steps_per_second(config, workload, preset_model(preset)), max_steps)
         if steps * tokens_per_step(config, workload) >= worthwhile_tokens(preset):
             largest = preset
     return largest

@@ -1,7 +1,6 @@
 """Defaults of the steps between checkpoints and between validations."""
 
-from mtcli.config.presets import PRESETS
-from mtcli.config.schema import Config, ModelConfig
+from mtcli.config.schema import Config
 from mtcli.training.defaults.speed import matrix_weights, num_steps, round_steps, steps_per_second, tokens_per_step
 from mtcli.training.defaults.workload import Workload
 from mtcli.training.time.budget import (
@@ -58,11 +57,10 @@ def choose_intervals(config: Config, workload: Workload) -> dict[str, int]:
 
 def _choose_save_every(config: Config, workload: Workload) -> int:
     steps = num_steps(config, workload)
-    speed = steps_per_second(config, workload, config.preset)
+    speed = steps_per_second(config, workload, config.model)
     save_every = min(steps / SAVES, SAVE_SECONDS * speed)
     if workload.device == "cuda":
-        model = ModelConfig(**PRESETS[config.preset]["model"])
-        num_bytes = 12 * matrix_weights(model, workload.tgt_vocab)
+        num_bytes = 12 * matrix_weights(config.model, workload.tgt_vocab)
         save_seconds = GPU_SAVE_SECONDS + num_bytes / GPU_SAVE_BYTES_PER_SECOND
         affordable_seconds = max(MIN_SAVES_SECONDS, _affordable_seconds(SAVE_SHARE, steps / speed))
         save_every = max(save_every, steps * save_seconds / affordable_seconds)
@@ -74,7 +72,7 @@ def _choose_valid_every(config: Config, workload: Workload, save_every: int) -> 
     tokens = steps * tokens_per_step(config, workload)
     validations = min(max(tokens / TOKENS_PER_VALIDATION, MIN_VALIDATIONS), MAX_VALIDATIONS)
     if workload.device == "cuda":
-        seconds = steps / steps_per_second(config, workload, config.preset)
+        seconds = steps / steps_per_second(config, workload, config.model)
         validation_seconds = GPU_VALIDATION_SECONDS + GPU_PAIR_SECONDS * workload.valid
         affordable_seconds = max(MIN_VALIDATIONS_SECONDS, _affordable_seconds(VALIDATION_SHARE, seconds))
         validations = max(min(validations, affordable_seconds / validation_seconds), 1)

@@ -58,9 +58,8 @@ def tokens_per_step(config: Config, workload: Workload) -> int:
     return config.train.batch_tokens * config.train.accumulate * workload.ranks
 
 
-def steps_per_second(config: Config, workload: Workload, preset: Preset) -> float:
-    """Estimate the speed of a preset with the configured batches; in fine-tuning, that of the configured model."""
-    model = config.model if workload.fine_tunes else ModelConfig(**PRESETS[preset]["model"])
+def steps_per_second(config: Config, workload: Workload, model: ModelConfig) -> float:
+    """Estimate the speed of a model with the configured batches."""
     uses_vocabulary = workload.fine_tunes or workload.device == "cuda"
     tgt_vocab = workload.tgt_vocab if uses_vocabulary else TGT_VOCAB
     share = cost_share(model, tgt_vocab, config.train.freeze) if workload.fine_tunes else 1.0
@@ -97,7 +96,7 @@ def num_steps(config: Config, workload: Workload) -> float:
     """Estimate the steps that the budget allows."""
     steps = config.train.max_steps or math.inf
     if config.train.time:
-        steps = min(steps, config.train.time * steps_per_second(config, workload, config.preset))
+        steps = min(steps, config.train.time * steps_per_second(config, workload, config.model))
     return max(1.0, steps)
 
 
@@ -108,12 +107,17 @@ def num_epochs(config: Config, workload: Workload) -> float:
 
 def affordable_steps(config: Config, workload: Workload) -> float:
     """Estimate the steps that a run without a budget may take."""
-    return SECONDS_WITHOUT_BUDGET[workload.device] * steps_per_second(config, workload, config.preset)
+    return SECONDS_WITHOUT_BUDGET[workload.device] * steps_per_second(config, workload, config.model)
 
 
 def preset_weights(preset: Preset) -> int:
     """Return the weights of a preset's layers and of an output matrix for `TGT_VOCAB` tokens: its cost per token."""
-    return matrix_weights(ModelConfig(**PRESETS[preset]["model"]), TGT_VOCAB)
+    return matrix_weights(preset_model(preset), TGT_VOCAB)
+
+
+def preset_model(preset: Preset) -> ModelConfig:
+    """Return the model of a preset."""
+    return ModelConfig(**PRESETS[preset]["model"])
 
 
 def matrix_weights(model: ModelConfig, tgt_vocab: int) -> int:
