@@ -180,7 +180,8 @@ def check(path: Path, content: bytes, outline: Outline, translator: Translator, 
         read_options = options_of(content, name)
         document = read_document(content, read_options)
         src, tgt = read_options.src, read_options.tgt
-        written, _ = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True)
+        found = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True)
+        written = document.write([segment.content() for segment in found])
     except MtcliError:
         return "refused"
     if written == content:

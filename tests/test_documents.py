@@ -300,10 +300,13 @@ def test_a_model_with_several_target_languages_needs_one(monkeypatch: pytest.Mon
         translate_text("One.", translator, OPTIONS, src="en")
 
 
-def test_a_document_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "MAX_BYTES", 3)
+    path = tmp_path / "in.txt"
+    path.write_text("abcd")
     with pytest.raises(DataError, match=r"in\.txt: larger than"):
-        translate_file(["abc"], None, "-", identity(), OPTIONS, READ)
+        translate_file(None, str(path), str(tmp_path / "out.txt"), identity(), OPTIONS, READ)
+    assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from helpers.servers import (
 from helpers.toy import toy
 from starlette.formparsers import MultiPartParser
 
-from mtcli.documents.pipeline import TranslatedSegment
+from mtcli.documents.pipeline import TranslatedSegment, translate_document
 from mtcli.errors import UsageError
 from mtcli.serve import app as application
 from mtcli.serve.app import FileStore
@@ -447,10 +447,10 @@ def test_a_file_counts_until_its_thread_has_ended(monkeypatch: pytest.MonkeyPatc
     cancelled = Event()
     gate = Event()
 
-    def uninterrupted(*_: Any, **__: Any) -> tuple[bytes, list[TranslatedSegment]]:
+    def uninterrupted(*arguments: Any, **options: Any) -> list[TranslatedSegment]:
         begun.set()
         assert gate.wait(HANGS)
-        return b"", []
+        return translate_document(*arguments, **options)
 
     monkeypatch.setattr("mtcli.serve.translation.translate_document", uninterrupted)
     monkeypatch.setattr(WaitingTranslator, "cancel", lambda _: cancelled.set())

@@ -291,7 +291,8 @@ def test_documents_use_the_memory(tmp_path: Path) -> None:
     model = capitals()
     model.aligns = False
     document = read_document(page.encode(), ReadOptions("page.html", "en", "de"))
-    content, found = translate_document(document, model, Options(), src="en", tgt="de", quiet=True, memory=memory)
+    found = translate_document(document, model, Options(), src="en", tgt="de", quiet=True, memory=memory)
+    content = document.write([segment.content() for segment in found])
     assert content.decode() == (
         "<title>Ein roter Hund.</title><p><b>Ein roter Hund.</b> OTHER TEXT.</p><p> Ein <i>roter</i> Hund. </p>"
         '<p><a href="x">Mehr</a> &amp; mehr</p><div>Fünf <br> Wörter.</div>'

@@ -86,8 +86,8 @@ def translate_bytes(
     """Translate the content of a file."""
     document = read_document(content, read_options)
     src, tgt = read_options.src, read_options.tgt
-    written, _ = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True, memory=memory)
-    return written
+    found = translate_document(document, translator, options, src=src, tgt=tgt, quiet=True, memory=memory)
+    return document.write([segment.content() for segment in found])
 
 
 def translate_inline(

@@ -409,8 +409,8 @@ def translate_document(
     quiet: bool = False,
     warn: bool = True,
     memory: "Memory | None" = None,
-) -> tuple[bytes, list[TranslatedSegment]]:
-    """Translate a document. Return its content, translated, and its paragraphs.
+) -> list[TranslatedSegment]:
+    """Translate the paragraphs of a document, whose `write` takes their contents.
 
     The document is given the confidence of each translation if it has a place for it. For the arguments and errors see
     `translate_segments`.
@@ -423,7 +423,7 @@ def translate_document(
     )
     if rated is not None:
         rated.rate([segment.confidence() for segment in found])
-    return document.write([segment.content() for segment in found]), found
+    return found
 
 
 def translate_file(
@@ -456,11 +456,11 @@ def translate_file(
         StorageError: The output cannot be written.
     """
     content = "".join(f"{line}\n" for line in arguments(texts)).encode() if texts else _read(path or "-")
-    _check_size(len(content), read_options.name)
     quiet = output == "-" and on_terminal(sys.stdout)  # a progress bar would mix with the translation
     document = read_document(content, read_options)
     src, tgt = read_options.src, read_options.tgt
-    result, found = translate_document(document, translator, options, src=src, tgt=tgt, quiet=quiet, memory=memory)
+    found = translate_document(document, translator, options, src=src, tgt=tgt, quiet=quiet, memory=memory)
+    result = document.write([segment.content() for segment in found])
     if output == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(result)

@@ -295,7 +295,7 @@ def write_model(
         ctranslate2_model.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
     elif about["to"] == "argos":
-        for direction in info.directions or (info.languages,):
+        for direction in info.trained_directions:
             argos.convert(weights, direction, tokenizer, folder, about)
     else:
         huggingface.convert(weights, info, tokenizer, folder)
@@ -319,7 +319,7 @@ def _compare_with_original(
     exported: Backend
     if target == "argos":
         found = []
-        for direction in info.directions or (info.languages,):
+        for direction in info.trained_directions:
             own = _sentences_of(direction, model, tokenizer) if info.directions else sources
             if own:
                 found.append(_compare_package(ours, direction, folder, own))

@@ -253,7 +253,7 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
     except ValueError:
         raise ModelError(f"{where}: not a model of this version of mtcli") from None
     model = info.model
-    yield "languages", ", ".join(map(str, info.directions or [info.languages]))
+    yield "languages", ", ".join(map(str, info.trained_directions))
     shape = (
         f"{model.num_encoder_layers} + {model.num_decoder_layers} layers, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"{counted(model.num_heads, 'head')}, {model.norm}-norm, {model.positions} positions"

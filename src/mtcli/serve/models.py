@@ -62,14 +62,14 @@ class ServedModel:
             show: Returns what the page shows of a source language and its target languages.
         """
         translator = loaded.translator
-        known = translator.backend.info.directions
+        info = translator.backend.info
         targets: dict[str, list[str]] = {}
-        for src, tgt in known or (loaded.languages,):
+        for src, tgt in info.trained_directions:
             targets.setdefault(src, []).append(tgt)
         found: list[ServedModel] = []
         for src, of_source in targets.items():
             first = Direction(src, of_source[0])
-            tags = tuple(of_source) if known else tuple(sorted(translator.tokenizer.tags))
+            tags = tuple(of_source) if info.directions else tuple(sorted(translator.tokenizer.tags))
             own_targets = tags if translator.tokenizer.tags else ()
             page = show(first, own_targets)
             model = cls(translator, loaded.options, first, page, own_targets, found[0] if found else None)

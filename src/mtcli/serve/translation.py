@@ -235,10 +235,10 @@ class TranslationService:
             src, tgt = model.src, model.target_of(upload.target)
             memory = model.memory_to(upload.target)
             with translator.preparation():
-                content, _ = translate_document(
+                found = translate_document(
                     document, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
                 )
-            return content
+            return document.write([segment.content() for segment in found])
 
         content = await self._run(request, model, work, self.limits.file_seconds)
         return TranslatedFile(content, model.target_of(upload.target))

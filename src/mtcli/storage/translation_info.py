@@ -31,3 +31,8 @@ class TranslationInfo(BaseModel):
     def languages(self) -> Direction:
         """Source and target language, of several the first ones."""
         return Direction(self.src, self.tgt)
+
+    @property
+    def trained_directions(self) -> tuple[Direction, ...]:
+        """The directions that it was trained on, one or several; of an imported model, `languages` alone."""
+        return self.directions or (self.languages,)

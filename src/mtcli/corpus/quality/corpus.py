@@ -9,7 +9,7 @@ from pathlib import Path
 from mtcli.corpus.held_out import source_key
 from mtcli.corpus.quality.rules import MAX_LENGTH, MAX_RATIO, tidy
 from mtcli.corpus.readers import sources
-from mtcli.corpus.readers.pairs import Place, numbered_rows
+from mtcli.corpus.readers.pairs import numbered_rows, place_of
 from mtcli.corpus.readers.tables import BadRow
 from mtcli.runtime.progress import Progress
 from mtcli.text.lines import Counts, Pair
@@ -77,8 +77,8 @@ class Corpus:
         return found - {source_hash("")}
 
     def place(self, path: str, number: int) -> str:
-        """Return the place of a pair, see `Place.of`."""
-        return Place.of(path, self.src, self.tgt).row(number)
+        """Return the place of a pair, see `place_of`."""
+        return place_of(path, self.src, self.tgt, number)
 
 
 def source_hash(src: str) -> int:

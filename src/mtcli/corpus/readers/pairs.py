@@ -7,7 +7,6 @@ reader with file, line and byte, and a pair with an empty side is counted. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from mtcli.corpus.readers import tables
@@ -23,7 +22,6 @@ from mtcli.text.lines import SURROGATE, Counts, Pair, read_lines
 
 ONE_EMPTY = "one side empty"
 BOTH_EMPTY = "both sides empty"
-
 
 PROGRESS_PAIRS = 1000
 """Pairs between two updates of a progress bar."""
@@ -59,7 +57,7 @@ def read_pairs(
     """
     counts = counts if counts is not None else Counts()
     rows = numbered_rows(spec, src, tgt, swap=swap, replace=replace, counts=counts)
-    return _strip(_pairs(rows, Place.of(spec, src, tgt), counts), counts, progress)
+    return _strip(_pairs(rows, spec, src, tgt, counts), counts, progress)
 
 
 def numbered_rows(
@@ -105,28 +103,14 @@ def numbered_rows(
     return _numbered_sides(found, RowReader(spec, src, tgt, swap=swap, notices=counts.notices))
 
 
-@dataclass(frozen=True)
-class Place:
-    """How messages name the rows of a source."""
+def place_of(spec: str, src: str, tgt: str, number: int) -> str:
+    """Return how messages name a row: `pairs.tsv:17`, or `train.parquet row 17`. Of two files it names the first.
 
-    source: str
-    before_number: str
-
-    @classmethod
-    def of(cls, spec: str, src: str, tgt: str) -> Place:
-        """Return how the rows of a source are named: `pairs.tsv:17`, or `train.parquet row 17`.
-
-        Of two files it names the first.
-
-        Raises:
-            DataError: See `read_pairs`.
-        """
-        form, files = resolve(spec, src, tgt)
-        return cls(spec, f"{spec} row " if form in ("parquet", "dataset", "run") else f"{files[0]}:")
-
-    def row(self, number: int) -> str:
-        """Return the name of a row, from 1."""
-        return f"{self.before_number}{number}"
+    Raises:
+        DataError: See `read_pairs`.
+    """
+    form, files = resolve(spec, src, tgt)
+    return f"{spec} row {number}" if form in ("parquet", "dataset", "run") else f"{files[0]}:{number}"
 
 
 def _strip(pairs: Iterable[Pair], counts: Counts, progress: Progress | None) -> Iterator[Pair]:
@@ -183,7 +167,7 @@ def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts
         counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap swaps them")
 
 
-def _pairs(rows: Iterable[NumberedRow], place: Place, counts: Counts) -> Iterator[Pair]:
+def _pairs(rows: Iterable[NumberedRow], spec: str, src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
     """Yield pairs, each side on one line.
 
     Raises:
@@ -194,14 +178,14 @@ def _pairs(rows: Iterable[NumberedRow], place: Place, counts: Counts) -> Iterato
         for number, row in rows:
             if isinstance(row, BadRow):
                 problem = f"{row.problem}; {row.remedy}" if row.remedy else row.problem
-                raise DataError(f"{place.row(number)}: {problem}")
+                raise DataError(f"{place_of(spec, src, tgt, number)}: {problem}")
             if "\n" in row[0] or "\n" in row[1]:
                 with_line_break += 1
                 row = _on_one_line(row[0]), _on_one_line(row[1])
             yield row
     finally:
         if with_line_break:
-            counts.notices.append(f"{place.source}: {tables.line_break_notice(with_line_break)}")
+            counts.notices.append(f"{spec}: {tables.line_break_notice(with_line_break)}")
 
 
 def _numbered_sides(rows: Iterable[object], reader: RowReader) -> Iterator[NumberedRow]:
