@@ -6,7 +6,7 @@ import pytest
 from helpers.toy import save_toy
 
 from mtcli import __version__
-from mtcli.corpus.cache.info import read_data_info, write_data_info
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.errors import ModelError
 from mtcli.exchange.export import export
 from mtcli.report.info import summary
@@ -77,10 +77,9 @@ def test_a_checkpoint_that_a_running_training_deletes_is_not_damaged(
 
 
 def test_a_run_whose_corpus_cannot_be_looked_up_is_described_without_it(run: Path) -> None:
-    path = run / "data" / "info.json"
-    info = read_data_info(path)
-    info["settings"]["data"]["train"] = ["x" * 300 + "@2"]
-    write_data_info(path, info)
+    info = DataInfo.read(run)
+    info.settings["data"]["train"] = ["x" * 300 + "@2"]
+    info.write(run)
     assert "corpus" not in dict(summary(run))
 
 

@@ -21,7 +21,7 @@ from helpers.toy import PAIRS, SEVERAL_PAIRS, WORDS, ExportedTranslator, TorchTr
 from mtcli.config.schema import Config
 from mtcli.corpus.batching import BatchPlan
 from mtcli.corpus.cache.build import TERMS_FILE, build_data
-from mtcli.corpus.cache.info import read_data_info, write_data_info
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.corpus.cache.prepare import prepare, reopen
 from mtcli.corpus.variants import Variants
 from mtcli.documents.lines import BySentence
@@ -745,15 +745,14 @@ def test_a_run_of_an_older_version_keeps_the_terms_that_it_was_prepared_with(
     """Its pairs are annotated already, and it has no associations."""
     run, _ = prepared_run
     shutil.copytree(run, tmp_path / "run")
-    path = tmp_path / "run" / "data" / "info.json"
-    info = read_data_info(path)
-    del info["files"][TERMS_FILE]
-    write_data_info(path, info)
+    info = DataInfo.read(tmp_path / "run")
+    del info.files[TERMS_FILE]
+    info.write(tmp_path / "run")
     (tmp_path / "run" / TERMS_FILE).unlink()
-    config = Config.model_validate(info["settings"])
+    config = Config.model_validate(info.settings)
     data = prepare(config, tmp_path / "run")
     assert data.terms is None
-    assert read_data_info(path) == info, "it was not built again"
+    assert DataInfo.read(tmp_path / "run") == info, "it was not built again"
 
 
 def test_pairs_that_an_older_version_annotated_count_as_trained_on(tmp_path: Path) -> None:

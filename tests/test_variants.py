@@ -14,7 +14,7 @@ from mtcli.config.toml_file import load
 from mtcli.corpus import batching, variants
 from mtcli.corpus.batching import BatchPlan, PairSource, Position, collate
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs, encode_pairs
-from mtcli.corpus.cache.info import read_data_info, write_data_info
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.corpus.variants import SourceLengths, Variants, with_capitals
 from mtcli.errors import StorageError
 from mtcli.text.languages import Direction
@@ -228,9 +228,9 @@ def test_a_run_of_version_02_is_resumed_without_variants(
     config = run / "config.toml"
     config.write_text("".join(line for line in config.read_text().splitlines(True) if "variants" not in line))
     path = run / "data" / "info.json"
-    info = read_data_info(path)
-    del info["settings"]["data"]["variants"]
-    write_data_info(path, info)
+    info = DataInfo.read(run)
+    del info.settings["data"]["variants"]
+    info.write(run)
     built = path.stat().st_mtime_ns
     languages = ["--src", "en", "--tgt", "xx"]
     sets = [argument for text in TOY_SETTINGS if "variants" not in text for argument in ("--set", text)]

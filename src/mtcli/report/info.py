@@ -15,8 +15,7 @@ from typing import Any
 from mtcli.config.schema import TrainConfig
 from mtcli.config.scores import SELECTION_NAMES
 from mtcli.config.toml_file import load as load_config
-from mtcli.corpus.cache.info import read_data_info
-from mtcli.corpus.cache.parent import TakenOver
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.errors import ModelError, MtcliError
 from mtcli.report.plan import describe_counts, describe_sources, describe_transfer, size
@@ -106,13 +105,13 @@ def _corpora(run: Path) -> Iterator[Row]:
     If the record of them is missing or damaged, nothing is described.
     """
     try:
-        info = read_data_info(run / "data" / "info.json")
+        info = DataInfo.read(run)
         sources = training_sources(info)
-    except (MtcliError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (MtcliError, OSError, ValueError):
         return  # also if a corpus is in a folder that this user may not read
     for name, text in describe_sources(sources):
         yield "corpus", f"{name}: {text}"
-    yield from describe_transfer(TakenOver.from_json(info.get("transfer")))
+    yield from describe_transfer(info.transfer)
 
 
 def _engine(run: Path) -> str:

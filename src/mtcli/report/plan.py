@@ -1,7 +1,7 @@
 """The plan of a run, computed before it starts: batches, parameters, memory, disk space, and possible exports."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,7 +284,7 @@ def _shape(block: Block, batch: Ints) -> tuple[int, int, int]:
     return len(batch), num_src, num_tgt
 
 
-def describe_counts(counts: dict[str, Any]) -> str:
+def describe_counts(counts: Mapping[str, Any]) -> str:
     """Describe the data of a run.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 from mtcli.config.schema import Config
 from mtcli.config.scores import DEFAULT, METRIC_NAMES, SELECTION_NAMES
 from mtcli.config.toml_file import load
-from mtcli.corpus.cache.info import read_data_info
+from mtcli.corpus.cache.info import DataInfo, info_path
 from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.corpus.variants import SourceLengths
@@ -155,15 +155,14 @@ def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> R
     test = _last(events, "test")
     if end is None or test is None or test["steps"] != (end["averaged"] or [end["best_step"]]):
         test = None  # not of the run's model
-    info = folder / "data" / "info.json"
-    data = read_data_info(info) if info.exists() else None
+    data = DataInfo.read(folder) if info_path(folder).exists() else None
     return RunRecord(
         folder=folder,
         config=load(folder / "config.toml"),
         counts=_last(events, "data"),
-        inputs=data["inputs"] if data else {},
+        inputs=data.inputs if data else {},
         sources=training_sources(data) if data else [],
-        transfer=TakenOver.from_json(data.get("transfer")) if data else None,
+        transfer=data.transfer if data else None,
         lengths=_lengths(events),
         plan=_plan(events),
         train=_all(events, "train"),

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mtcli.config.schema import Config, DataConfig
 from mtcli.corpus.cache.corpora import (
@@ -16,7 +16,7 @@ from mtcli.corpus.cache.corpora import (
     read_given_splits,
 )
 from mtcli.corpus.cache.encoded_pairs import NumberedPair, encode_pairs
-from mtcli.corpus.cache.info import data_settings, fingerprint, fingerprint_inputs, write_data_info
+from mtcli.corpus.cache.info import DataInfo, data_settings, fingerprint, fingerprint_inputs
 from mtcli.corpus.cache.parent import Parent, TakenOver, child_tokenizer
 from mtcli.corpus.cache.training_sources import by_temperature, count_tagged
 from mtcli.corpus.held_out import write_split
@@ -53,7 +53,7 @@ def build_data(
     *,
     parent: Parent | None = None,
     transfer: TakenOver | None = None,
-) -> dict[str, Any]:
+) -> DataInfo:
     """Write `FILES`, the other files that the settings ask for, and `data/info.json` into a run folder.
 
     `info.json` is written last, when all is complete.
@@ -122,31 +122,30 @@ def build_data(
         write_split(run, "corrections", {corpora.directions[-1]: corpora.corrections.pairs})
         files.append(CORRECTIONS_FILE)
 
-    info = {
-        "inputs": inputs,
-        "settings": data_settings(config),
-        "init": init,
-        "transfer": transfer and transfer.to_json(),
-        "weights": weights,
-        "sources": _sources(corpora, cache, [rows[index] for index in range(len(corpora.weights))], tokenizer),
-        "counts": {
+    sizes = [rows[index] for index in range(len(corpora.weights))]
+    tag = tokenizer.back_translation_tag
+    tagged = count_tagged(cache, sizes, [] if tag is None else [tag], behind=tokenizer.tags.values())
+    info = DataInfo(
+        inputs=inputs,
+        settings=data_settings(config),
+        init=init,
+        transfer=transfer,
+        weights=weights,
+        sources=[
+            {"tagged": number, "synthetic": synthetic}
+            for number, synthetic in zip(tagged, corpora.synthetic, strict=True)
+        ],
+        counts={
             "read": counts.read + given_counts.read,
             "train": rows.total(),
-            **{name: sum(map(len, held_out.values())) for name, held_out in splits.items()},
+            "valid": sum(map(len, splits["valid"].values())),
+            "test": sum(map(len, splits["test"].values())),
             "skipped": dict(Counter(counts.skipped) + Counter(given_counts.skipped)),
         },
-        "files": {name: fingerprint(run / name) for name in files},
-    }
-    write_data_info(run / "data" / "info.json", info)
+        files={name: fingerprint(run / name) for name in files},
+    )
+    info.write(run)
     return info
-
-
-def _sources(corpora: Corpora, cache: Path, rows: list[int], tokenizer: Tokenizer) -> list[dict[str, int | bool]]:
-    """Return how many pairs of each training corpus are tagged, and whether it is synthetic, for `info.json`."""
-    tag = tokenizer.back_translation_tag
-    tagged = count_tagged(cache, rows, [] if tag is None else [tag], behind=tokenizer.tags.values())
-    origins = zip(tagged, corpora.synthetic, strict=True)
-    return [{"tagged": number, "synthetic": synthetic} for number, synthetic in origins]
 
 
 def _sampled(pairs: Iterator[NumberedPair], samples: Sequence[SpreadSample]) -> Iterator[NumberedPair]:

@@ -5,15 +5,18 @@ Fingerprints of files (size, modification time and SHA-256) show a resumed run t
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Strict
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict  # before Python 3.12, pydantic does not accept that of `typing`
 
 from mtcli import limits
 from mtcli.config.fields import Count, Within
 from mtcli.config.schema import Config
 from mtcli.config.toml_file import with_older_defaults
+from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
 from mtcli.runtime.files import open_regular, read_regular, replace_file
@@ -23,17 +26,17 @@ Json = dict[str, Any]
 Weight = Annotated[float, Within(limits.WEIGHT)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class Fingerprint(TypedDict):
+    """What shows if a file has changed."""
 
-
-class _File(_Part):
     size: Count
     mtime_ns: int
     sha256: str
 
 
-class _Counts(_Part):
+class PairCounts(TypedDict):
+    """Pairs read, and what they were used for or why they were skipped."""
+
     read: Count
     train: Count
     valid: Count
@@ -41,95 +44,95 @@ class _Counts(_Part):
     skipped: dict[str, Count]
 
 
-class _Source(_Part):
+class SourcePairs(TypedDict):
+    """What the pairs of a training corpus are."""
+
     tagged: Count
+    """Pairs whose source begins with `BACK_TRANSLATION_TAG`."""
     synthetic: bool
+    """`mtcli augment` wrote them."""
 
 
-class _Matched(_Part):
-    same: Count
-    parts: Count
-    new: Count
+class Settings(TypedDict):
+    """The part of the configuration that the prepared data depends on."""
+
+    data: Json
+    tokenizer: Json
 
 
-class _Transfer(_Part):
-    parent: str
-    src: str
-    tgt: str
-    choice: str
-    src_tokens: _Matched
-    tgt_tokens: _Matched
+class DataInfo(BaseModel):
+    """The content of `data/info.json`, without its checksum."""
 
+    model_config = ConfigDict(strict=True, extra="forbid")
 
-class _Info(_Part):
-    inputs: dict[str, _File]
-    """Fingerprints of the corpora, by name."""
-    settings: dict[str, dict[str, Any]]
-    """See `data_settings`."""
+    inputs: dict[str, Fingerprint]
+    """Those of the corpora, by name."""
+    settings: Settings
     init: str | None
     """Checksum of the weights that training starts from; None: they are random."""
-    transfer: _Transfer | None = None
-    """What was taken from a model of other languages, see `TakenOver`."""
-    weights: list[Annotated[tuple[Count, Weight], Strict(False)]]
-    """(rows, weight) of each training corpus."""
-    sources: list[_Source]
+    transfer: TakenOver | None = None
+    """What was taken from a model of other languages."""
+    weights: list[tuple[Count, Weight]]
+    """(rows, weight) of each training corpus, with the weights that the user gave."""
+    sources: list[SourcePairs]
     """Each training corpus, see `training_sources`."""
-    counts: _Counts
-    files: dict[str, _File]
-    """Fingerprints of the other prepared files, by name."""
+    counts: PairCounts
+    files: dict[str, Fingerprint]
+    """Those of the other prepared files, by name."""
+
+    @classmethod
+    def read(cls, run: Path) -> "DataInfo":
+        """Read that of a run folder.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: The file is damaged.
+        """
+        try:
+            content = json.loads(read_regular(info_path(run)))
+            checksum = content.pop("sha256")
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"not an object with a checksum ({error})") from None
+        if checksum != digest(content):
+            raise ValueError("its content does not match its checksum")
+        return cls.model_validate_json(json.dumps(content))  # strict about types, except that JSON has lists for tuples
+
+    def write(self, run: Path) -> None:
+        """Write that of a run folder, with its checksum.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        content = self.model_dump(mode="json")
+        replace_file(info_path(run), json.dumps({**content, "sha256": digest(content)}, indent=1).encode())
+
+    def recorded_settings(self) -> Settings:
+        """Return the settings, completed by the defaults of options that are newer than the file.
+
+        Raises:
+            ValueError: They are malformed.
+        """
+        return data_settings(Config.model_validate(with_older_defaults({**self.settings})))
 
 
-def read_data_info(path: Path) -> Json:
-    """Read an `info.json`.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: The file is damaged.
-    """
-    info: Json = json.loads(read_regular(path))
-    if info.pop("sha256") != digest(info):
-        raise ValueError("its content does not match its checksum")
-    _Info.model_validate(info)
-    return info
+def info_path(run: Path) -> Path:
+    """Return the path of the `info.json` of a run folder."""
+    return run / "data" / "info.json"
 
 
-def write_data_info(path: Path, info: Json) -> None:
-    """Write an `info.json` with its checksum.
-
-    Raises:
-        StorageError: It cannot be written.
-    """
-    replace_file(path, json.dumps({**info, "sha256": digest(info)}, indent=1).encode())
+def digest(content: Json) -> str:
+    """Return the checksum of the content of an `info.json`, which its key `sha256` holds."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def digest(info: Json) -> str:
-    """Return the checksum of the content of an `info.json`.
-
-    Args:
-        info: The content without its key `sha256`, which holds this checksum.
-    """
-    return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
+def data_settings(config: Config) -> Settings:
+    """Return the part of a configuration that the prepared data depends on."""
+    data = config.data.model_dump(mode="json", exclude={"note"})
+    return {"data": data, "tokenizer": config.tokenizer.model_dump(mode="json")}
 
 
-def data_settings(config: Config) -> Json:
-    """Return the part of the configuration that the prepared data depends on."""
-    return {
-        "data": config.data.model_dump(mode="json", exclude={"note"}),
-        "tokenizer": config.tokenizer.model_dump(mode="json"),
-    }
-
-
-def recorded_settings(info: Json) -> Json:
-    """Return the settings in an `info.json`, completed by the defaults of options that are newer than the file.
-
-    Raises:
-        KeyError, TypeError, ValueError: They are malformed.
-    """
-    return data_settings(Config.model_validate(with_older_defaults(info["settings"])))
-
-
-def fingerprint(path: Path, known: Json | None = None) -> Json:
-    """Return `size`, `mtime_ns` and `sha256` of a file.
+def fingerprint(path: Path, known: Fingerprint | None = None) -> Fingerprint:
+    """Return the fingerprint of a file.
 
     Args:
         path: The file.
@@ -149,7 +152,7 @@ def fingerprint(path: Path, known: Json | None = None) -> Json:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
 
 
-def fingerprint_inputs(config: Config, known: Json | None = None) -> Json:
+def fingerprint_inputs(config: Config, known: Mapping[str, Fingerprint] | None = None) -> dict[str, Fingerprint]:
     """Return the fingerprint of every local file behind the corpora, by name.
 
     Args:
@@ -159,7 +162,7 @@ def fingerprint_inputs(config: Config, known: Json | None = None) -> Json:
     Raises:
         DataError: A file is missing or cannot be read.
     """
-    found: Json = {}
+    found: dict[str, Fingerprint] = {}
     for path in input_files(config):
         try:
             found[str(path)] = fingerprint(path, (known or {}).get(str(path)))
@@ -168,14 +171,14 @@ def fingerprint_inputs(config: Config, known: Json | None = None) -> Json:
     return found
 
 
-def check_unchanged(config: Config, known: Json) -> None:
+def check_unchanged(config: Config, known: Mapping[str, Fingerprint]) -> None:
     """Check that the corpora are those of earlier fingerprints.
 
     Raises:
         DataError: A file changed, disappeared or is new.
     """
     now = fingerprint_inputs(config, known)
-    for name in known | now:
+    for name in {**known, **now}:
         if now.get(name) != known.get(name):
             then_hash = known[name]["sha256"][:12] if name in known else "not there"
             now_hash = now[name]["sha256"][:12] if name in now else "not there"

@@ -5,8 +5,7 @@ that has a tokenizer of its own, which `tokenizer.transfer` chooses.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from mtcli.config.schema import Config, Transfer
 from mtcli.errors import UsageError
@@ -119,18 +118,6 @@ class TakenOver:
         if self.src_tokens == self.tgt_tokens:
             return f"{self.tgt_tokens}"
         return f"source {self.src_tokens}; target {self.tgt_tokens}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any] | None) -> "TakenOver | None":
-        """Read what `to_json` returned, or None."""
-        if content is None:
-            return None
-        counts = {name: Matched(**content[name]) for name in ("src_tokens", "tgt_tokens")}
-        return cls(**{**content, **counts})
 
 
 def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[tuple[Direction, Pair]]]) -> Tokenizer:

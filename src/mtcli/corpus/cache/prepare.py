@@ -15,20 +15,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mtcli.config import scores
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import CORRECTIONS_FILE, FILES, TERMS_FILE, build_data
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.corpus.cache.info import (
+    DataInfo,
+    PairCounts,
     check_unchanged,
     data_settings,
     fingerprint,
+    info_path,
     input_files,
     input_specs,
-    read_data_info,
-    recorded_settings,
 )
 from mtcli.corpus.cache.parent import Parent, TakenOver
 from mtcli.corpus.cache.tokenizer_file import check_given_tokenizer, given_tokenizer
@@ -46,11 +47,6 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What `read_data_info` raises."""
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -65,7 +61,7 @@ class Prepared:
     valid_split: ByDirection
     """The validation pairs of each direction."""
     test_split: ByDirection
-    counts: Json
+    counts: PairCounts
     """Pairs read, and what they were used for or why they were skipped."""
     init: str | None
     """Checksum of the weights that the run starts from; None: they are random."""
@@ -137,14 +133,14 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
 
 def has_info(run: Path) -> bool:
     """Return True if a run folder has prepared data, which may be out of date."""
-    return _info_path(run).exists()
+    return info_path(run).exists()
 
 
 def starts_from_model(run: Path) -> bool:
     """Return True if a run folder has data that was prepared for fine-tuning. If that cannot be read, it has none."""
     try:
-        return read_data_info(_info_path(run))["init"] is not None
-    except UNREADABLE:
+        return DataInfo.read(run).init is not None
+    except (OSError, ValueError):
         return False
 
 
@@ -169,13 +165,13 @@ def prepare(config: Config, run: Path, *, init: Parent | None = None) -> Prepare
             _check_init(run, ready.tokenizer, ready.init, ready.transfer, init)
             return ready
         tokenizer, weights, transfer = _starting_point(config, run, info, damaged, init)
-        info_path = _info_path(run)
+        path = info_path(run)
         with storage_errors(run):
-            info_path.unlink(missing_ok=True)
-            info_path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
         parent = init if init is not None and transfer is None and init.has_child(config) else None
         info = build_data(config, run, tokenizer, weights, parent=parent, transfer=transfer)
-        check_unchanged(config, info["inputs"])  # while they were read
+        check_unchanged(config, info.inputs)  # while they were read
         built = _open(run, info)
         _warn_of_useless_scores(config, built)
         return built
@@ -200,58 +196,54 @@ def reopen(run: Path) -> Prepared:
     Raises:
         StorageError: This machine does not see it.
     """
-    path = _info_path(run)
+    path = info_path(run)
     if not path.exists():
         raise StorageError(f"{run}: not on {platform.node()}; give an --out on a file system that all machines share")
-    return _open(run, read_data_info(path))
+    return _open(run, DataInfo.read(run))
 
 
-def _info_path(run: Path) -> Path:
-    return run / "data" / "info.json"
-
-
-def _read_info(config: Config, run: Path) -> Json | None:
+def _read_info(config: Config, run: Path) -> DataInfo | None:
     """Return `data/info.json` if it belongs to this configuration; None: the data must be built.
 
     Raises:
         DataError: A corpus changed since the run began.
         ModelError: `tokenizer.file` changed since the run began.
     """
-    path = _info_path(run)
+    path = info_path(run)
     if not path.exists():
         return None
     try:
-        info = read_data_info(path)
-        settings = recorded_settings(info)
-        if {*info["files"]} - {CORRECTIONS_FILE, TERMS_FILE} != {*FILES}:
+        info = DataInfo.read(run)
+        settings = info.recorded_settings()
+        if {*info.files} - {CORRECTIONS_FILE, TERMS_FILE} != {*FILES}:
             raise ValueError("it names other files")
-    except UNREADABLE:
+    except (OSError, ValueError):
         log.warning("%s cannot be read; preparing the data again", path)
         return None
     if settings != data_settings(config):
         return None  # a run with checkpoints refuses other settings, so this one starts from scratch
-    check_unchanged(config, info["inputs"])
-    check_given_tokenizer(config, info["files"]["tokenizer.json"]["sha256"])
+    check_unchanged(config, info.inputs)
+    check_given_tokenizer(config, info.files["tokenizer.json"]["sha256"])
     return info
 
 
-def _damaged_file(run: Path, info: Json) -> str | None:
+def _damaged_file(run: Path, info: DataInfo) -> str | None:
     """Return the first prepared file that is not as `info.json` describes it; None: all are complete.
 
     Raises:
         ModelError: It is the tokenizer, and building the data would replace it by another one.
     """
     for name in (*FILES, CORRECTIONS_FILE, TERMS_FILE):
-        if name not in info["files"]:
+        if name not in info.files:
             continue
         path = run / name
-        if _is_regular(path) and fingerprint(path)["sha256"] == info["files"][name]["sha256"]:
+        if _is_regular(path) and fingerprint(path)["sha256"] == info.files[name]["sha256"]:
             continue
         if name == "tokenizer.json" and path.exists():
             raise ModelError(f"{path}: not the tokenizer this run began with; put it back, or use --overwrite")
-        if name == "tokenizer.json" and info.get("transfer"):
+        if name == "tokenizer.json" and info.transfer:
             raise ModelError(f"{path}: missing; put it back, or use --overwrite")
-        if name == "tokenizer.json" and info["init"]:
+        if name == "tokenizer.json" and info.init:
             raise ModelError(f"{path}: missing; copy that of the model which --init named, or use --overwrite")
         log.warning("%s is damaged or missing; preparing the data again", path)
         return name
@@ -267,7 +259,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _starting_point(
-    config: Config, run: Path, info: Json | None, damaged: str | None, init: Parent | None
+    config: Config, run: Path, info: DataInfo | None, damaged: str | None, init: Parent | None
 ) -> tuple[Tokenizer | None, str | None, TakenOver | None]:
     """Return what the data is built with.
 
@@ -285,9 +277,8 @@ def _starting_point(
     path = run / "tokenizer.json"
     if info and damaged != "tokenizer.json":
         tokenizer = Tokenizer.load(path)
-        transfer = TakenOver.from_json(info.get("transfer"))
-        _check_init(run, tokenizer, info["init"], transfer, init)
-        return tokenizer, info["init"], transfer
+        _check_init(run, tokenizer, info.init, info.transfer, init)
+        return tokenizer, info.init, info.transfer
     if init is not None:
         if init.has_child(config):
             return given_tokenizer(config), init.weights, None
@@ -316,14 +307,14 @@ def _check_init(
     raise UsageError(f"--init: {run} began {began} than this model's; {remedy}")
 
 
-def _open(run: Path, info: Json) -> Prepared:
+def _open(run: Path, info: DataInfo) -> Prepared:
     """Open the data that `info.json` describes.
 
     Raises:
         DataError: Its files do not belong together.
     """
     train = EncodedPairs(run / "data" / "train.arrow")
-    if sum(rows for rows, _ in info["weights"]) != len(train):
+    if sum(rows for rows, _ in info.weights) != len(train):
         raise DataError(f"{run / 'data'}: its files do not belong together; delete it to prepare the data again")
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
@@ -332,15 +323,15 @@ def _open(run: Path, info: Json) -> Prepared:
         sources=training_sources(info),
         valid_split=read_directions(run, "valid", empty_ok=True),
         test_split=read_directions(run, "test", empty_ok=True),
-        counts=info["counts"],
-        init=info["init"],
-        corrections=read_split(run, "corrections") if CORRECTIONS_FILE in info["files"] else (),
-        terms=_terms(run, info) if TERMS_FILE in info["files"] else None,
-        transfer=TakenOver.from_json(info.get("transfer")),
+        counts=info.counts,
+        init=info.init,
+        corrections=read_split(run, "corrections") if CORRECTIONS_FILE in info.files else (),
+        terms=_terms(run, info) if TERMS_FILE in info.files else None,
+        transfer=info.transfer,
     )
 
 
-def _terms(run: Path, info: Json) -> dict[Direction, TermAnnotator]:
+def _terms(run: Path, info: DataInfo) -> dict[Direction, TermAnnotator]:
     """Read what finds terms in the pairs of each direction.
 
     Args:

@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mtcli.config.schema import DataConfig
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.corpus.readers.sources import parse_source, resolve
 from mtcli.text.languages import Direction
 from mtcli.text.lines import read_lines
@@ -94,36 +94,31 @@ def count_tagged(path: Path, rows: Sequence[int], tags: Collection[int], behind:
     return found.tolist()
 
 
-def training_sources(info: dict[str, Any]) -> list[TrainingSource]:
+def training_sources(info: DataInfo) -> list[TrainingSource]:
     """Return the corpora that the `info.json` of a run describes."""
-    data = _data_of(info)
+    data = DataConfig.model_validate(info.settings["data"])
     corpora = [(parse_source(corpus.train).path, corpus.direction, corpus.is_reversed) for corpus in data.directed]
     if not corpora:
         corpora = [(DEMO, Direction(data.src, data.tgt), False)]
-    weights = [(int(pairs), float(weight)) for pairs, weight in info["weights"]]
     sampled = sampling_weights(info)
     drawn = sum(pairs * weight for pairs, weight in sampled)
     return [
         TrainingSource(name, direction, pairs, weight, pairs * own / drawn, one["tagged"], one["synthetic"], reversed_)
         for (name, direction, reversed_), (pairs, weight), (_, own), one in zip(
-            corpora, weights, sampled, info["sources"], strict=False
+            corpora, info.weights, sampled, info.sources, strict=False
         )
     ]
 
 
-def sampling_weights(info: dict[str, Any]) -> list[tuple[int, float]]:
+def sampling_weights(info: DataInfo) -> list[tuple[int, float]]:
     """Return (pairs, weight) of each training corpus in order, as epochs draw them.
 
     The weights are those that the user gave. With several directions, they are multiplied so that the share of each
     direction is proportional to n^(1/T), for n pairs and the temperature T (Arivazhagan et al. 2019), and that an epoch
     has as many pairs as without a temperature.
-
-    Args:
-        info: The content of `info.json`.
     """
-    data = _data_of(info)
-    weights = [(int(pairs), float(weight)) for pairs, weight in info["weights"]]
-    return by_temperature(weights, [corpus.direction for corpus in data.directed], data.temperature)
+    data = DataConfig.model_validate(info.settings["data"])
+    return by_temperature(info.weights, [corpus.direction for corpus in data.directed], data.temperature)
 
 
 def by_temperature(
@@ -149,8 +144,3 @@ def by_temperature(
         (pairs, weight * factors.get(direction, 1.0))
         for direction, (pairs, weight) in zip(directions, weights, strict=True)
     ]
-
-
-def _data_of(info: dict[str, Any]) -> DataConfig:
-    """Return the settings of `data` that the data of a run was prepared with."""
-    return DataConfig.model_validate(info["settings"]["data"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtcli.corpus.cache.encoded_pairs import EncodedPairs
-from mtcli.corpus.cache.info import read_data_info
+from mtcli.corpus.cache.info import DataInfo
 from mtcli.corpus.cache.training_sources import training_sources
 from mtcli.corpus.held_out import read_directions
 from mtcli.corpus.readers.rows import dataset_name
@@ -48,8 +48,8 @@ def run_pairs(spec: str, src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
 
 def _training_pairs(folder: Path, src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
     try:
-        sources = training_sources(read_data_info(folder / "data" / "info.json"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sources = training_sources(DataInfo.read(folder))
+    except (OSError, ValueError):
         raise DataError(f"{folder}: its data/info.json cannot be read; give the pairs that it was trained on") from None
     if not any(_is(source.direction, src, tgt) for source in sources):
         directions = ", ".join(dict.fromkeys(str(source.direction) for source in sources))
