@@ -61,8 +61,7 @@ def read_corrections(spec: str, languages: Direction, *, swap: bool = False, rep
         source = normalized(pair[0])
         if source in latest:
             del latest[source]
-            counts.used -= 1
-            counts.skip(REPLACED)
+            counts.drop(REPLACED)
         latest[source] = pair
     if not latest:
         raise DataError(

@@ -73,6 +73,11 @@ class Counts:
         """Count skipped pairs."""
         self.skipped[reason] = self.skipped.get(reason, 0) + number
 
+    def drop(self, reason: str, number: int = 1) -> None:
+        """Count pairs as skipped that were counted as used."""
+        self.used -= number
+        self.skip(reason, number)
+
 
 def read_lines(
     path: str | Path | Iterable[bytes],

@@ -107,7 +107,7 @@ def build_data(
     tags = _tags(corpora, tokenizer)
     rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
     log_counts(corpora.name, counts)
-    weights = _mixed([(rows[index], weight) for index, weight in enumerate(corpora.weights)], data)
+    weights = _mixed([(rows[number], corpus.source.weight) for number, corpus in enumerate(corpora.all)], data)
     _check_rows(corpora.name, weights, counts)
     _check_each_direction(corpora, weights)
     if None in tags and parent is None:
@@ -122,7 +122,7 @@ def build_data(
         write_split(run, "corrections", {corpora.directions[-1]: corpora.corrections.pairs})
         files.append(CORRECTIONS_FILE)
 
-    sizes = [rows[index] for index in range(len(corpora.weights))]
+    sizes = [rows[index] for index in range(len(corpora.all))]
     tag = tokenizer.back_translation_tag
     tagged = count_tagged(cache, sizes, [] if tag is None else [tag], behind=tokenizer.tags.values())
     info = DataInfo(
@@ -132,8 +132,8 @@ def build_data(
         transfer=transfer,
         weights=weights,
         sources=[
-            {"tagged": number, "synthetic": synthetic}
-            for number, synthetic in zip(tagged, corpora.synthetic, strict=True)
+            {"tagged": number, "synthetic": corpus.is_synthetic}
+            for number, corpus in zip(tagged, corpora.all, strict=True)
         ],
         counts={
             "read": counts.read + given_counts.read,
@@ -162,8 +162,8 @@ def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | N
     settings = config.tokenizer
     corpora = training.corpora
     numbers: list[int] | None = None
-    if settings.joint and corpora.directed:  # both directions have the same text
-        numbers = [index for index, corpus in enumerate(corpora.directed) if not corpus.is_reversed]
+    if settings.joint:  # both directions have the same text
+        numbers = [number for number, corpus in enumerate(corpora.all) if not corpus.is_reversed]
 
     def read() -> Iterator[NumberedPair]:
         numbered = training.read("reading for the tokenizer", Counts(), numbers=numbers)
@@ -258,8 +258,7 @@ def _learn_terms(config: Config, training: TrainingPairs, tokenizer: Tokenizer) 
     log.info("looking for terms in the pairs")
     found = {}
     for direction in dict.fromkeys(training.corpora.directions):
-        numbers = [number for number, own in enumerate(training.corpora.directions) if own == direction]
-        pairs = training.read("reading for terms", Counts(), numbers=numbers)
+        pairs = training.read("reading for terms", Counts(), numbers=training.corpora.numbers_of(direction))
         found[direction] = TermAnnotator.learn(pair for _, pair in pairs)
     return found
 
@@ -300,7 +299,7 @@ def _check_each_direction(corpora: Corpora, weights: Sequence[tuple[int, float]]
         DataError: One has none.
     """
     for direction in dict.fromkeys(corpora.directions):
-        if not any(weights[index][0] for index, own in enumerate(corpora.directions) if own == direction):
+        if not any(weights[number][0] for number in corpora.numbers_of(direction)):
             problem = f"no pair of {direction} to train on"
             raise DataError(f"{corpora.names_of(direction)}: {problem}; give more pairs, or omit this corpus")
 

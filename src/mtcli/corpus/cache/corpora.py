@@ -1,18 +1,19 @@
 """The training corpora of a run: their directions, which pairs are held out, and the pairs that are left."""
 
 import logging
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain
 
-from mtcli.config.schema import Config
+from mtcli.config.schema import Config, DirectedCorpus
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import NumberedPair
 from mtcli.corpus.cache.training_sources import is_synthetic
 from mtcli.corpus.corrections import CORRECTED, Corrections, read_corrections
 from mtcli.corpus.held_out import FEWEST_PAIRS, ByDirection, HeldOut, choose_held_out, source_key
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.readers.sources import is_of_run, parse_source
+from mtcli.corpus.readers.sources import Source, is_of_run, parse_source
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
@@ -26,19 +27,45 @@ log = logging.getLogger(__name__)
 Splits = dict[str, ByDirection]
 """The pairs of `valid` and `test`."""
 
+# The reasons for which a training pair is skipped; see also `CORRECTED`.
 SYNTHETIC_HELD_OUT = "synthetic, with a held-out source"
-"""The reason for which a synthetic pair is skipped if its source is in the validation or test set."""
-
 FROM_RUN_HELD_OUT = "of another run, with a held-out source"
-"""The same for a pair that another run was trained on."""
-
-GIVEN_HELD_OUT = "with the source of a validation or test pair"
-"""The reason for which a run that learns corrections skips a pair: its validation and test pairs are those of its
-model, and show what it forgets, which pairs that it is reminded of would hide."""
-
 REVERSE_HELD_OUT = "with a held-out source in the other direction"
-"""The reason for which a pair of a model of both directions is skipped if its source is held out in its direction, and
-its target is not held out in the other one."""
+"""Its source is held out in its direction, and its target is not held out in the other one."""
+GIVEN_HELD_OUT = "with the source of a validation or test pair"
+"""Of a run that learns corrections: its validation and test pairs are those of its model, and show what it forgets,
+which pairs that it is reminded of would hide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCorpus(DirectedCorpus):
+    """A training corpus of a run as one direction is trained on it."""
+
+    source: Source
+    pair: Direction
+    """The two languages, in the order of the first corpus that has them."""
+    is_synthetic: bool = False
+    """`mtcli augment` wrote it."""
+    is_known: bool = False
+    """A model wrote it or was trained on it: that model would score too high on it."""
+
+    @classmethod
+    def of(cls, corpus: DirectedCorpus, pair: Direction) -> "TrainingCorpus":
+        """Look at the files of a corpus.
+
+        Raises:
+            DataError: They are missing.
+            UsageError: It is synthetic, and to be trained in both directions.
+        """
+        source = parse_source(corpus.train)
+        synthetic = is_synthetic(source.path, *corpus.languages)
+        if corpus.is_reversed and synthetic:
+            raise UsageError(
+                f"{corpus.train}: `mtcli augment` made these pairs, which are for one direction only; omit "
+                "--both-directions, and name the corpora of the other direction too"
+            )
+        is_known = synthetic or is_of_run(source.path)
+        return cls(**vars(corpus), source=source, pair=pair, is_synthetic=synthetic, is_known=is_known)
 
 
 class Corpora:
@@ -47,58 +74,41 @@ class Corpora:
     def __init__(self, config: Config):
         self.data = config.data
         self.demo = demo.load() if config.data.is_demo else None
-        self.directed = config.data.directed
-        self.sources = [parse_source(corpus.train) for corpus in self.directed]
         self.corrections = Corrections()
         """The pairs of the last corpus, if it has corrections."""
+        direction = Direction(self.data.src, self.data.tgt)
         if self.data.corrections is not None:
-            languages = self.directed[-1].languages
-            self.corrections = read_corrections(
-                self.sources[-1].path, languages, swap=self.data.swap, replace=self.data.replace
-            )
+            path = parse_source(self.data.corrections).path
+            self.corrections = read_corrections(path, direction, swap=self.data.swap, replace=self.data.replace)
             log_counts(self.data.corrections, self.corrections.counts)
-        self.weights = [source.weight for source in self.sources] or [1.0]
-        self.directions = [corpus.direction for corpus in self.directed] or [Direction(self.data.src, self.data.tgt)]
-        """The direction of each corpus."""
-        self.synthetic = [
-            is_synthetic(source.path, *corpus.languages)
-            for source, corpus in zip(self.sources, self.directed, strict=True)
-        ] or [False]
-        """For each corpus, True if `mtcli augment` wrote it."""
-        for corpus, synthetic in zip(self.directed, self.synthetic, strict=False):
-            if corpus.is_reversed and synthetic:
-                raise UsageError(
-                    f"{corpus.train}: `mtcli augment` made these pairs, which are for one direction only; omit "
-                    "--both-directions, and name the corpora of the other direction too"
-                )
-        first = {frozenset(direction): direction for direction in reversed(self.directions)}
-        self.pair_of = [first[frozenset(direction)] for direction in self.directions]
-        """The two languages of each corpus, in the order of the first corpus that has them."""
-        self.is_known = [
-            synthetic or is_of_run(source.path) for source, synthetic in zip(self.sources, self.synthetic, strict=False)
-        ] or [False]
-        """For each corpus, True if a model wrote it or was trained on it: that model would score too high on it."""
-        only_known = {pair: all(self.is_known[index] for index in self.corpora_of(pair)) for pair in set(self.pair_of)}
-        self.can_hold_out = [
-            only_known[pair] or not is_known for pair, is_known in zip(self.pair_of, self.is_known, strict=True)
-        ]
-        """For each corpus, True if validation and test pairs may be taken from it."""
-        if self.data.corrections is not None:
-            self.can_hold_out[-1] = False
+        directed = self.data.directed
+        first = {frozenset(corpus.direction): corpus.direction for corpus in reversed(directed)}
+        self.all = [TrainingCorpus.of(corpus, first[frozenset(corpus.direction)]) for corpus in directed]
+        if not self.all:
+            self.all = [TrainingCorpus("", direction, source=Source(""), pair=direction)]
+        self._with_unknown = {corpus.pair for corpus in self.all if not corpus.is_known}
         self.name = ", ".join(config.data.specs) or "the built-in demo"
+
+    def can_hold_out(self, corpus: TrainingCorpus) -> bool:
+        """Return True if validation and test pairs may be taken from a corpus."""
+        return not corpus.corrects and (not corpus.is_known or corpus.pair not in self._with_unknown)
+
+    @property
+    def directions(self) -> list[Direction]:
+        """The direction of each corpus."""
+        return [corpus.direction for corpus in self.all]
+
+    def numbers_of(self, direction: Direction) -> list[int]:
+        """Return the numbers of the corpora of a direction."""
+        return [number for number, corpus in enumerate(self.all) if corpus.direction == direction]
 
     def names_of(self, direction: Direction) -> str:
         """Return the names of the corpora of a direction."""
-        specs = [corpus.train for corpus in self.directed if corpus.direction == direction]
-        return ", ".join(dict.fromkeys(specs)) or self.name
-
-    def corpora_of(self, pair: Direction) -> list[int]:
-        """Return the numbers of the corpora of a pair of languages, in both directions."""
-        return [index for index, own in enumerate(self.pair_of) if own == pair]
+        return ", ".join(dict.fromkeys(self.all[number].train for number in self.numbers_of(direction))) or self.name
 
     def pairs_of_languages(self) -> list[Direction]:
         """Return the pairs of languages, each once."""
-        return list(dict.fromkeys(self.pair_of))
+        return list(dict.fromkeys(corpus.pair for corpus in self.all))
 
     def read(
         self, description: str, counts: Counts, numbers: Collection[int] | None = None
@@ -111,27 +121,29 @@ class Corpora:
             numbers: The numbers of the corpora to read; None: all.
         """
         if self.demo:
-            for pair in self.demo.train:
-                counts.read += 1
-                counts.used += 1
-                yield 0, pair
+            yield from _in_memory(0, self.demo.train, counts)
             return
         with Progress(description, unit="pairs") as progress:
-            for index, (source, corpus) in enumerate(zip(self.sources, self.directed, strict=True)):
-                if numbers is not None and index not in numbers:
+            for number, corpus in enumerate(self.all):
+                if numbers is not None and number not in numbers:
                     continue
                 if corpus.corrects:
-                    counts.read += len(self.corrections.pairs)
-                    counts.used += len(self.corrections.pairs)
-                    yield from ((index, pair) for pair in self.corrections.pairs)
+                    yield from _in_memory(number, self.corrections.pairs, counts)
                     continue
-                for pair in self.read_from(source.path, corpus.languages, counts, progress):
-                    yield index, pair[::-1] if corpus.is_reversed else pair
+                for pair in self.read_from(corpus.source.path, corpus.languages, counts, progress):
+                    yield number, pair[::-1] if corpus.is_reversed else pair
 
     def read_from(self, spec: str, languages: Direction, counts: Counts, progress: Progress) -> Iterator[Pair]:
         """Read the pairs of any corpus with the options of the configuration."""
         data = self.data
         return read_pairs(spec, *languages, swap=data.swap, replace=data.replace, counts=counts, progress=progress)
+
+
+def _in_memory(number: int, pairs: Sequence[Pair], counts: Counts) -> Iterator[NumberedPair]:
+    """Yield the pairs of a corpus, and count them."""
+    counts.read += len(pairs)
+    counts.used += len(pairs)
+    return ((number, pair) for pair in pairs)
 
 
 class TrainingPairs:
@@ -176,36 +188,36 @@ class TrainingPairs:
             splits: Receives the pairs that are held out.
             numbers: The numbers of the corpora to read; None: all.
         """
-        corpora = self.corpora
-        for index, pair in corpora.read(description, counts, numbers):
-            if corpora.directed and corpora.directed[index].corrects:
-                yield index, _with_placeholders(pair) if self.placeholders else pair
-                continue
-            if corpora.corrections.has_source(pair[0].removeprefix(BACK_TRANSLATION_TAG)):
-                counts.used -= 1
-                counts.skip(CORRECTED)
-                continue
-            if self._given_sources and source_key(pair[0]) in self._given_sources:
-                counts.used -= 1
-                counts.skip(GIVEN_HELD_OUT)
-                continue
-            can_hold_out = corpora.can_hold_out[index]
-            held_out = self.held_out[corpora.pair_of[index]]
-            is_reverse = corpora.directions[index] != corpora.pair_of[index]
-            source = pair[1] if is_reverse else pair[0]
-            if not can_hold_out:
-                source = source.removeprefix(BACK_TRANSLATION_TAG)
-            split = held_out.split_of(source)
-            if split == "train" and is_reverse and held_out.has_target(pair[0].removeprefix(BACK_TRANSLATION_TAG)):
-                counts.used -= 1
-                counts.skip(REVERSE_HELD_OUT)
-            elif split == "train":
-                yield index, _with_placeholders(pair) if self.placeholders else pair
-            elif not can_hold_out:
-                counts.used -= 1
-                counts.skip(SYNTHETIC_HELD_OUT if corpora.synthetic[index] else FROM_RUN_HELD_OUT)
+        for number, pair in self.corpora.read(description, counts, numbers):
+            corpus = self.corpora.all[number]
+            use = self._use_of(pair, corpus)
+            if use == "train":
+                yield number, _with_placeholders(pair) if self.placeholders else pair
+            elif use != "valid" and use != "test":
+                counts.drop(use)
             elif splits is not None:
-                splits[split].setdefault(corpora.directions[index], []).append(pair)
+                splits[use].setdefault(corpus.direction, []).append(pair)
+
+    def _use_of(self, pair: Pair, corpus: TrainingCorpus) -> str:
+        """Return the split of a pair, or the reason for which it is skipped."""
+        if corpus.corrects:
+            return "train"
+        source, target = pair
+        untagged = source.removeprefix(BACK_TRANSLATION_TAG)
+        if self.corpora.corrections.has_source(untagged):
+            return CORRECTED
+        if self._given_sources and source_key(source) in self._given_sources:
+            return GIVEN_HELD_OUT
+        held_out = self.held_out[corpus.pair]
+        is_reverse = corpus.direction != corpus.pair
+        can_hold_out = self.corpora.can_hold_out(corpus)
+        key = target if is_reverse else source
+        split = held_out.split_of(key if can_hold_out else key.removeprefix(BACK_TRANSLATION_TAG))
+        if split == "train":
+            return REVERSE_HELD_OUT if is_reverse and held_out.has_target(untagged) else split
+        if can_hold_out:
+            return split
+        return SYNTHETIC_HELD_OUT if corpus.is_synthetic else FROM_RUN_HELD_OUT
 
     def check_not_empty(self) -> None:
         """Raise a DataError if there is no training pair."""
@@ -239,8 +251,7 @@ def read_given_splits(config: Config, corpora: Corpora) -> tuple[Splits, Counts]
                 found = list(corpora.read_from(spec, languages, counts, progress))
             pairs = [pair for pair in found if not corpora.corrections.has_source(pair[0])]
             if len(pairs) < len(found):
-                counts.used -= len(found) - len(pairs)
-                counts.skip(CORRECTED, len(found) - len(pairs))
+                counts.drop(CORRECTED, len(found) - len(pairs))
             for direction, oriented in ((languages, pairs), (languages.reversed(), [pair[::-1] for pair in pairs])):
                 if direction in config.data.directions:
                     split.setdefault(direction, []).extend(oriented)
@@ -275,13 +286,16 @@ def _hold_out_of(pair_of_languages: Direction, config: Config, corpora: Corpora,
     }
     if corpora.demo or all(has_own.values()):
         return HeldOut(data.split_seed)
-    numbers = [index for index in corpora.corpora_of(pair_of_languages) if corpora.can_hold_out[index]]
-    # A corpus that is trained in both directions is read once, in the first one.
-    numbers = [index for index in numbers if not corpora.directed[index].is_reversed]
+    numbers = [
+        number
+        for number, corpus in enumerate(corpora.all)
+        # A corpus that is trained in both directions is read once, in the first one.
+        if corpus.pair == pair_of_languages and corpora.can_hold_out(corpus) and not corpus.is_reversed
+    ]
 
     def read() -> Iterator[Pair]:
-        for index, pair in corpora.read("choosing held-out pairs", Counts(), numbers):
-            yield pair if corpora.directions[index] == pair_of_languages else pair[::-1]
+        for number, pair in corpora.read("choosing held-out pairs", Counts(), numbers):
+            yield pair if corpora.all[number].direction == pair_of_languages else pair[::-1]
 
     held_out = choose_held_out(
         read(),

@@ -219,8 +219,7 @@ def encode_pairs(
             kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
             num_long = len(chunk) - len(kept)
             if num_long:
-                counts.used -= num_long
-                counts.skip(f"longer than {max_length} tokens", num_long)
+                counts.drop(f"longer than {max_length} tokens", num_long)
             rows.update(chunk[i][0] for i in kept)
             columns = [_list_array([side[i] for i in kept]) for side in (src, tgt)]
             writer.write_batch(pa.record_batch(columns, schema=schema))
