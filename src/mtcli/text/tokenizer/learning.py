@@ -72,24 +72,18 @@ def train_tokenizer(
         UsageError: There is no such kind, or `vocab_size` is too small for the characters of the text.
         DataError: The text is too short for `vocab_size`, or repeats no character.
     """
-    _check_kind(kind)
-    required = TOKENS if placeholders else ()
     src = _Sample()
     tgt = _Sample()
     for src_text, tgt_text in pairs:
         src.add(src_text.removeprefix(BACK_TRANSLATION_TAG))
         tgt.add(tgt_text)
-    tags = [tag_token(language) for language in target_languages]
+    required = TOKENS if placeholders else ()
+    tags = _tags(target_languages)
     if joint:
         return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text", required, tags))
     src_spec = _learn([src], kind, vocab_size, "the source side", required, tags)
     tgt_spec = _learn([tgt], kind, vocab_size, "the target side", required)
     return Tokenizer.from_specs(src_spec, tgt_spec)
-
-
-def tag_token(language: str) -> str:
-    """Return the token of a target language."""
-    return f">>{language}<<"
 
 
 def train_tokenizer_on_lines(
@@ -101,13 +95,14 @@ def train_tokenizer_on_lines(
     target_languages: Sequence[str] = (),
 ) -> Tokenizer:
     """Learn a tokenizer with a joint vocabulary from lines of text; see `train_tokenizer`."""
-    _check_kind(kind)
     required = TOKENS if placeholders else ()
-    sample = _Sample()
-    for line in lines:
-        sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    tags = [tag_token(language) for language in target_languages]
-    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required, tags))
+    sample = _Sample.of(lines)
+    return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required, _tags(target_languages)))
+
+
+def _tags(languages: Iterable[str]) -> list[str]:
+    """Return the tokens of target languages."""
+    return [f">>{language}<<" for language in languages]
 
 
 def extend(
@@ -133,10 +128,8 @@ def extend(
         raise UsageError(
             f"a vocabulary of more than {MAX_EXTENDED:,} tokens cannot be extended; set tokenizer.transfer to new"
         )
-    sample = _Sample()
-    for line in lines:
-        sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    tags = [tag_token(language) for language in target_languages]
+    sample = _Sample.of(lines)
+    tags = _tags(target_languages)
     room = default_vocab_size(sample.words()) - len(RESERVED) if sample.lines else 0
     if vocab_size is not None:
         room = max(vocab_size - len(side.tokens) - len(tags), 0)
@@ -181,27 +174,20 @@ def _learn_further_merges(side: TrainedSide, sample: _Sample, room: int) -> list
         native = side.native
         for line in sample.lines:
             words = native.pre_tokenizer.pre_tokenize_str(native.normalizer.normalize_str(line))
-            yield " ".join(_as_characters(side, word) for word, _ in words)
+            yield " ".join(as_characters(word) for word, _ in words)
+
+    def as_characters(word: str) -> str:
+        return "".join(" " if i in side.byte_of else chr(FIRST_PRIVATE + i) for i in side.split(word))
+
+    def as_text(characters: str) -> str:
+        return "".join(side.tokens[ord(character) - FIRST_PRIVATE] for character in characters)
 
     native = HFTokenizer(models.BPE())
     native.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(vocab_size=len(side.tokens) + room, min_frequency=MIN_FREQUENCY, show_progress=False)
     native.train_from_iterator(lines(), trainer)
     merges = json.loads(native.to_str())["model"]["merges"]
-    return [(_as_text(side, left), _as_text(side, right)) for left, right in merges]
-
-
-def _as_characters(side: TrainedSide, word: str) -> str:
-    return "".join(" " if i in side.byte_of else chr(FIRST_PRIVATE + i) for i in side.split(word))
-
-
-def _as_text(side: TrainedSide, characters: str) -> str:
-    return "".join(side.tokens[ord(character) - FIRST_PRIVATE] for character in characters)
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise UsageError(f"tokenizer type {kind!r} does not exist; choose one of {', '.join(KINDS)}")
+    return [(as_text(left), as_text(right)) for left, right in merges]
 
 
 class _Sample:
@@ -215,6 +201,14 @@ class _Sample:
         self.stride = 1
         self.seen = 0
         self.chars = 0
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> _Sample:
+        """Return a sample of lines, without the back-translation tag."""
+        sample = cls()
+        for line in lines:
+            sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
+        return sample
 
     def add(self, text: str) -> None:
         if self.seen % self.stride == 0:
@@ -250,13 +244,25 @@ def _learn(
         required: Characters that the vocabulary has in any case.
         tags: Tokens of target languages, which no text has. They are part of the size.
     """
+    if kind not in KINDS:
+        raise UsageError(f"tokenizer type {kind!r} does not exist; choose one of {', '.join(KINDS)}")
     native = HFTokenizer.from_str(json.dumps(build_spec([], [], whole_words=False)))
     alphabet = _alphabet(native, samples)
     if not alphabet:
         raise DataError(f"no text to train a tokenizer on: {name} is empty or repeats no character")
     alphabet = [*required, *(character for character in alphabet if character not in required)]
     reserved = len(RESERVED) + len(tags)
-    size = _choose_size(samples, kind, vocab_size, len(alphabet), name, reserved)
+    kept_characters = min(len(alphabet), MIN_ALPHABET)
+    least = reserved + kept_characters
+    if vocab_size is None:
+        size = max(default_vocab_size(sum(sample.words() for sample in samples), kind), least + MIN_ALPHABET)
+    elif vocab_size < least:
+        raise UsageError(
+            f"a vocabulary of {vocab_size} is too small: {name} needs at least {least} "
+            f"({reserved} special and byte tokens, {kept_characters} characters)"
+        )
+    else:
+        size = vocab_size
     room = size - reserved
     most_characters = room if kind == "char" else max(MIN_ALPHABET, room // 2)
     tokens = sorted(alphabet[:most_characters])
@@ -273,27 +279,6 @@ def _learn(
             f"ask for {found} or fewer, or omit the size"
         )
     return build_spec(tokens, merges, whole_words=kind == "word")
-
-
-def _choose_size(
-    samples: Sequence[_Sample], kind: str, vocab_size: int | None, characters: int, name: str, reserved: int
-) -> int:
-    """Return the size of the vocabulary, `reserved` tokens included.
-
-    Raises:
-        UsageError: The given size is too small for the reserved tokens and the characters.
-    """
-    kept_characters = min(characters, MIN_ALPHABET)
-    least = reserved + kept_characters
-    if vocab_size is None:
-        words = sum(sample.words() for sample in samples)
-        return max(default_vocab_size(words, kind), least + MIN_ALPHABET)
-    if vocab_size < least:
-        raise UsageError(
-            f"a vocabulary of {vocab_size} is too small: {name} needs at least {least} "
-            f"({reserved} special and byte tokens, {kept_characters} characters)"
-        )
-    return vocab_size
 
 
 def _learn_merges(
