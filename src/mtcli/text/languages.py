@@ -134,87 +134,12 @@ zh zho chi cmn Chinese Mandarin 中文
 zu zul Zulu
 """
 
-_OTHER_CODES = frozenset(
-    [
-        "aa",
-        "ab",
-        "ae",
-        "ak",
-        "an",
-        "av",
-        "ay",
-        "ba",
-        "bh",
-        "bi",
-        "bm",
-        "ce",
-        "ch",
-        "co",
-        "cr",
-        "cu",
-        "cv",
-        "dv",
-        "dz",
-        "ee",
-        "ff",
-        "fj",
-        "fo",
-        "fy",
-        "gd",
-        "gn",
-        "gv",
-        "ho",
-        "ht",
-        "hz",
-        "ia",
-        "ie",
-        "ii",
-        "ik",
-        "io",
-        "iu",
-        "kg",
-        "ki",
-        "kj",
-        "kl",
-        "kr",
-        "ks",
-        "kv",
-        "kw",
-        "lg",
-        "li",
-        "ln",
-        "lu",
-        "mh",
-        "na",
-        "nd",
-        "ng",
-        "nr",
-        "nv",
-        "ny",
-        "oj",
-        "om",
-        "os",
-        "pi",
-        "rm",
-        "rn",
-        "sc",
-        "se",
-        "sg",
-        "sh",
-        "sm",
-        "ss",
-        "tn",
-        "to",
-        "ts",
-        "tw",
-        "ty",
-        "ve",
-        "vo",
-        "wa",
-        "za",
-    ]
-)
-"""The two-letter codes (ISO 639-1) of the languages that are not in the table."""
+# The two-letter codes (ISO 639-1) of the languages that are not in the table.
+_OTHERS = """
+aa ab ae ak an av ay ba bh bi bm ce ch co cr cu cv dv dz ee ff fj fo fy gd gn gv ho ht hz ia ie ii ik io iu kg ki kj kl
+kr ks kv kw lg li ln lu mh na nd ng nr nv ny oj om os pi rm rn sc se sg sh sm ss tn to ts tw ty ve vo wa za
+"""
+_OTHER_CODES = frozenset(_OTHERS.split())
 
 _CODE_OF = {name.casefold(): row.split()[0] for row in _TABLE.split("\n") for name in row.split()}
 """The two-letter code by any name in the table."""

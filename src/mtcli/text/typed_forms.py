@@ -177,25 +177,21 @@ def typing_errors(pair: Pair, languages: tuple[str, str], random: Random) -> Pai
     return _with_source(pair, text)
 
 
-def symbol_at_start(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
-    """Return both sides with the same symbol at their beginnings."""
-    return with_symbol(pair, languages, random, invented_symbols.symbol(languages, random), "start")
+def _symbol_at(place: SymbolPlace) -> Form:
+    """Return the form of pairs with an invented symbol at a place; see `with_symbol`."""
 
+    def form(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
+        return with_symbol(pair, languages, random, invented_symbols.symbol(languages, random), place)
 
-def symbol_in_middle(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
-    """Return both sides with the same symbol after a mark, a name or a number that both have, None without one."""
-    return with_symbol(pair, languages, random, invented_symbols.symbol(languages, random), "middle")
-
-
-def symbol_at_end(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
-    """Return both sides with the same symbol at their ends, before or after the final marks or in their place."""
-    return with_symbol(pair, languages, random, invented_symbols.symbol(languages, random), "end")
+    return form
 
 
 def with_symbol(pair: Pair, languages: tuple[str, str], random: Random, symbol: str, place: SymbolPlace) -> Pair | None:
     """Insert a symbol once on both sides; None if a side has it already, or has no such place.
 
-    A symbol with letters has spaces around it. Others are often written without, in scripts without spaces mostly.
+    In the middle, it follows a mark, a name or a number that both sides have. At the end, it is before or after the
+    final marks, or in their place. A symbol with letters has spaces around it. Others are often written without, in
+    scripts without spaces mostly.
     """
     if symbol in pair[0] or symbol in pair[1]:
         return None
@@ -353,16 +349,19 @@ def _behind_tag(form: Form) -> Form:
 
 FORMS: Final[Mapping[str, Form]] = MappingProxyType(
     {
-        "capitals": _behind_tag(capitals),
-        "title case": _behind_tag(title_case),
-        "lower case": _behind_tag(lower_case),
-        "no final mark": _behind_tag(no_final_mark),
-        "doubled final mark": _behind_tag(doubled_final_mark),
-        "chat": _behind_tag(chat),
-        "typing errors": _behind_tag(typing_errors),
-        "symbol at the start": _behind_tag(symbol_at_start),
-        "symbol in the middle": _behind_tag(symbol_in_middle),
-        "symbol at the end": _behind_tag(symbol_at_end),
+        name: _behind_tag(form)
+        for name, form in (
+            ("capitals", capitals),
+            ("title case", title_case),
+            ("lower case", lower_case),
+            ("no final mark", no_final_mark),
+            ("doubled final mark", doubled_final_mark),
+            ("chat", chat),
+            ("typing errors", typing_errors),
+            ("symbol at the start", _symbol_at("start")),
+            ("symbol in the middle", _symbol_at("middle")),
+            ("symbol at the end", _symbol_at("end")),
+        )
     }
 )
 """The forms of one pair, by name. See `joined` for several pairs on a line."""
