@@ -126,9 +126,9 @@ def check_inputs(config: Config, *, open_data_sets: bool = False) -> None:
         if open_data_sets:
             given_tokenizer(config)
             for spec, languages in input_specs(config):
-                form, folders = resolve(spec, *languages)
+                form, _ = resolve(spec, *languages)
                 if form == "dataset":
-                    check_dataset(spec, bool(folders), *languages)
+                    check_dataset(spec, *languages)
 
 
 def has_info(run: Path) -> bool:

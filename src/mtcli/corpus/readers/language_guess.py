@@ -310,11 +310,9 @@ def _in_columns_or_suffixes(spec: str) -> _Found | None:
         plain_names = [re.sub(r"\.gz$", "", file.name) for file in halves]
         return _Found(_languages(name.rpartition(".")[2] for name in plain_names), "from the names of the two files")
     only = next(iter(sides), "SRC")
-    form, files = resolve(spec, only, "TGT")  # reports what is missing
+    form, _ = resolve(spec, only, "TGT")  # reports what is missing
     if form == "dataset" and not _in_name(spec):
-        is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-        keys = dataset_keys(spec, is_local_folder)
-        return _Found(_languages(keys), f"from the columns of {spec}")
+        return _Found(_languages(dataset_keys(spec)), f"from the columns of {spec}")
     return None
 
 

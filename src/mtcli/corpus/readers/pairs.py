@@ -98,8 +98,7 @@ def numbered_rows(
     elif form == "parquet":
         found = parquet_rows(files[0], src, tgt)
     else:
-        is_local_folder = bool(files)  # otherwise the name of a data set on the Hub
-        found = dataset_rows(spec, is_local_folder, src, tgt)
+        found = dataset_rows(spec, src, tgt)
     return _numbered_sides(found, RowReader(spec, src, tgt, swap=swap, notices=counts.notices))
 
 

@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,26 @@ from typing import Any
 from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError
 from mtcli.text.languages import SOURCE_NAMES, TARGET_NAMES
-from mtcli.text.lines import LINE_BYTES, LINE_LIMIT
+from mtcli.text.lines import LINE_BYTES, LINE_LIMIT, Pair
 
 log = logging.getLogger(__name__)
 
 BATCH_ROWS = 8192
 """Rows that are converted to Python objects at a time."""
 
-
 SOURCE_KEYS = SOURCE_NAMES
 TARGET_KEYS = TARGET_NAMES - {"translation"}
 """A key `translation` holds a dictionary with both sides."""
 
 
-@dataclass(frozen=True)
-class SideKeys:
-    """The keys of the two sides."""
-
-    src: str
-    tgt: str
-
-
-def find_keys(found: Iterable[str], src: str, tgt: str) -> SideKeys | None:
+def find_keys(found: Iterable[str], src: str, tgt: str) -> Pair | None:
     """Return the languages if both are keys, otherwise keys such as `source` and `target`; None: there are none."""
     keys = list(found)
     if src in keys and tgt in keys:
-        return SideKeys(src, tgt)
+        return src, tgt
     src_key = next((key for key in keys if key.casefold() in SOURCE_KEYS), None)
     tgt_key = next((key for key in keys if key.casefold() in TARGET_KEYS), None)
-    return SideKeys(src_key, tgt_key) if src_key and tgt_key else None
+    return (src_key, tgt_key) if src_key and tgt_key else None
 
 
 class RowReader:
@@ -56,27 +46,24 @@ class RowReader:
 
     A row is `{"translation": {src: …, tgt: …}}`, or the inner dictionary alone. The keys are the languages, otherwise
     `source` and `target` or the like. The first row decides for all.
+
+    Args:
+        name: What is read, for messages.
+        src: Source language.
+        tgt: Target language.
+        swap: Swap source and target. Has no effect on keys that name a language (`en`), only on neutral ones
+            (`source`).
+        notices: Receives a notice at the first row if its keys are not the languages: which keys are read instead.
     """
 
     def __init__(self, name: str, src: str, tgt: str, *, swap: bool, notices: list[str]):
-        """Read rows of two languages.
-
-        Args:
-            name: What is read, for messages.
-            src: Source language.
-            tgt: Target language.
-            swap: Swap source and target. Has no effect on keys that name a language (`en`), only on neutral ones
-                (`source`).
-            notices: Receives a notice at the first row if its keys are not the languages: which keys are read instead.
-        """
         self.name = name
-        self.src = src
-        self.tgt = tgt
+        self.languages = src, tgt
         self.swap = swap
         self.notices = notices
-        self.keys: SideKeys | None = None
+        self.keys: Pair | None = None
 
-    def sides(self, row: object) -> tuple[str, str]:
+    def sides(self, row: object) -> Pair:
         """Return the source and the target of a row. A blank line is a pair of two empty sides.
 
         Raises:
@@ -86,31 +73,31 @@ class RowReader:
             if not row.strip():
                 return "", ""
             row = _parse(row)
-        wanted = self.keys or SideKeys(self.src, self.tgt)
-        if isinstance(row, dict) and not (wanted.src in row and wanted.tgt in row):
+        src, tgt = self.keys or self.languages
+        if isinstance(row, dict) and not (src in row and tgt in row):
             row = row.get("translation", row)
         if not isinstance(row, dict):
             raise ValueError("not an object with a key for each language; put one object on each line")
         if self.keys is None:
             self.keys = self._choose_keys(row)
-        keys = self.keys
-        if keys.src not in row or keys.tgt not in row:
-            raise ValueError(_missing(keys.src, keys.tgt, row))
-        for key in (keys.src, keys.tgt):
+        src, tgt = self.keys
+        if src not in row or tgt not in row:
+            raise ValueError(_missing(src, tgt, row))
+        for key in (src, tgt):
             _check_text(key, row[key])
-        return row[keys.src], row[keys.tgt]
+        return row[src], row[tgt]
 
-    def _choose_keys(self, row: Iterable[str]) -> SideKeys:
+    def _choose_keys(self, row: Iterable[str]) -> Pair:
         """Return the keys of the first row, with a notice if they are not the languages."""
-        keys = find_keys(row, self.src, self.tgt)
+        src, tgt = self.languages
+        keys = find_keys(row, src, tgt)
         if keys is None:
-            raise ValueError(_missing(self.src, self.tgt, row))
-        named = keys == SideKeys(self.src, self.tgt)
-        if named and not (self.swap and are_side_names(self.src, self.tgt)):
+            raise ValueError(_missing(src, tgt, row))
+        if keys == self.languages and not (self.swap and are_side_names(src, tgt)):
             return keys
         if self.swap:
-            keys = SideKeys(keys.tgt, keys.src)
-        self.notices.append(f"{self.name}: read {keys.src!r} as {self.src} and {keys.tgt!r} as {self.tgt}")
+            keys = keys[::-1]
+        self.notices.append(f"{self.name}: read {keys[0]!r} as {src} and {keys[1]!r} as {tgt}")
         return keys
 
 
@@ -153,7 +140,7 @@ def _columns(name: str, found: list[str], src: str, tgt: str) -> list[str]:
     keys = find_keys(found, src, tgt)
     if keys is None:
         raise DataError(f"{name}: {_missing(src, tgt, found)}")
-    return [keys.src, keys.tgt]
+    return list(keys)
 
 
 def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
@@ -208,7 +195,12 @@ def dataset_name(spec: str) -> tuple[str, str | None, str]:
     return name, config or None, split or "train"
 
 
-def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]:
+def is_local(spec: str) -> bool:
+    """Return True if the name of a data set is that of a folder, not one on the Hub."""
+    return Path(dataset_name(spec)[0]).is_dir()
+
+
+def dataset_rows(spec: str, src: str, tgt: str) -> Iterator[object]:
     """Read the rows of a folder or a Hub data set. Code in data sets is never run.
 
     A folder is read in place. A Hub data set is stored in the cache of `datasets` if its size is known and there is
@@ -216,43 +208,30 @@ def dataset_rows(spec: str, local: bool, src: str, tgt: str) -> Iterator[object]
 
     Args:
         spec: `NAME[:CONFIG][#SPLIT]`.
-        local: It is a folder.
         src: Source language.
         tgt: Target language.
 
     Raises:
         DataError: It cannot be found or read, or a language has no column.
     """
-    name, _, split = dataset_name(spec)
-    if not local:
-        _announce(name)
-    with _dataset_errors(spec, local, src):
-        builder, rows = _stream(spec)
+    split = dataset_name(spec)[2]
+    with _opened(spec, src) as (builder, rows):
         columns = _columns(spec, _column_names(rows), src, tgt)
-        stored = not (local or _too_large(builder))
-        if stored or "[" in split:
+        is_stored = not (is_local(spec) or _too_large(builder))
+        if is_stored or "[" in split:
             builder.download_and_prepare()
             rows = builder.as_dataset(split=split)
         for batch in rows.select_columns(columns).with_format("arrow").iter(batch_size=BATCH_ROWS):
             yield from batch.to_pylist()
 
 
-def check_dataset(spec: str, local: bool, src: str, tgt: str) -> None:
+def check_dataset(spec: str, src: str, tgt: str) -> None:
     """Check that a folder or a Hub data set can be opened and has both languages.
 
-    Args:
-        spec: `NAME[:CONFIG][#SPLIT]`.
-        local: It is a folder.
-        src: Source language.
-        tgt: Target language.
-
     Raises:
-        DataError: It cannot be found or read, or a language has no column.
+        DataError: See `dataset_rows`.
     """
-    if not local:
-        _announce(dataset_name(spec)[0])
-    with _dataset_errors(spec, local, src):
-        _, rows = _stream(spec)
+    with _opened(spec, src) as (_, rows):
         _columns(spec, _column_names(rows), src, tgt)
 
 
@@ -261,17 +240,37 @@ def _column_names(rows: Any) -> list[str]:
     return list(rows.column_names or next(iter(rows), {}))
 
 
-def dataset_keys(spec: str, local: bool) -> list[str]:
+def dataset_keys(spec: str) -> list[str]:
     """Return the columns of a folder or a Hub data set, or the keys of the `translation` in its first row.
 
     Raises:
         DataError: It cannot be found or read.
     """
-    with _dataset_errors(spec, local, "SRC"):
-        _, rows = _stream(spec)
+    with _opened(spec, "SRC") as (_, rows):
         row: dict[str, Any] = next(iter(rows), {})
     inner = row.get("translation", row)
     return list(inner if isinstance(inner, dict) else row)
+
+
+@contextmanager
+def _opened(spec: str, src: str) -> Iterator[tuple[Any, Any]]:
+    """Return the builder of a data set, and its rows as a stream.
+
+    The many exceptions of the Hub, the network and the loaders become a DataError, also those of the block.
+    """
+    name = dataset_name(spec)[0]
+    if not is_local(spec):
+        _announce(name)
+    try:
+        yield _stream(spec)
+    except DataError:
+        raise
+    except Exception as error:
+        import datasets
+
+        tried = "" if is_local(spec) else f"no {name}.{src} here, and from the Hub: "
+        cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetBuildError) else None
+        raise DataError(f"{spec}: {tried}{_one_line(cause or error)}; {_remedy(error, spec)}") from None
 
 
 def _stream(spec: str) -> tuple[Any, Any]:
@@ -290,22 +289,6 @@ def _stream(spec: str) -> tuple[Any, Any]:
             options["quoting"] = 3
         builder = datasets.load_dataset_builder(name, config, **options)
     return builder, builder.as_streaming_dataset(split=split.partition("[")[0])
-
-
-@contextmanager
-def _dataset_errors(spec: str, local: bool, src: str) -> Iterator[None]:
-    """Turn the many exceptions of the Hub, the network and the loaders into a DataError."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        import datasets
-
-        name = dataset_name(spec)[0]
-        tried = "" if local else f"no {name}.{src} here, and from the Hub: "
-        cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetBuildError) else None
-        raise DataError(f"{spec}: {tried}{_one_line(cause or error)}; {_remedy(error, name, local)}") from None
 
 
 @cache
@@ -327,12 +310,12 @@ def _too_large(builder: Any) -> bool:
     return not size or 2 * size > shutil.disk_usage(existing).free
 
 
-def _remedy(error: Exception, name: str, local: bool) -> str:
+def _remedy(error: Exception, spec: str) -> str:
     from datasets.exceptions import DatasetNotFoundError
 
     if str(error).startswith(("Config name is missing", "BuilderConfig", "Bad split")):  # lists the existing ones
-        return f"choose by {name}:CONFIG#SPLIT"
-    if local:
+        return f"choose by {dataset_name(spec)[0]}:CONFIG#SPLIT"
+    if is_local(spec):
         return "give a folder of .parquet, .jsonl, .tsv or .csv files that name their languages"
     if isinstance(error, DatasetNotFoundError):
         return "check the name; one that is private or gated needs `hf auth login`"
