@@ -9,13 +9,13 @@ seed, the epoch and the rows, so a resumed run draws the same.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise, takewhile
+from itertools import chain, pairwise
 from random import Random
 from typing import Final
 
 import numpy as np
 
-from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ids, Ints, Lengths, NumberedPair, Rows
+from mtcli.corpus.cache.encoded_pairs import EncodedPairs, Ints, NumberedPair, Rows, as_rows
 from mtcli.terms.annotation import TermAnnotator, TermInventor
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
@@ -142,11 +142,6 @@ class Variants:
         """The words of the pairs of each direction, with `SINGLE_WORD`; learned with the first draw."""
         self._forms = list(shares)
         self._bounds = np.cumsum(list(shares.values()))
-        tags = [*tokenizer.tags.values()]
-        if tokenizer.back_translation_tag is not None:
-            tags.append(tokenizer.back_translation_tag)
-        self._tags = frozenset(tags)
-        """The tokens that may begin a source and are no text."""
         self._not_text = {tokenizer.unknown} if tokenizer.sentencepiece else {marker_id("<term>")}
         """Tokens whose pairs are not varied: they cannot be decoded, or are annotations."""
 
@@ -244,7 +239,7 @@ class Variants:
             if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length
         ]
         origin_rows = np.array([origin for origin, _, _ in kept], dtype=np.int64)
-        return DrawnVariants(origin_rows, _as_rows([ids for _, ids, _ in kept]), _as_rows([ids for *_, ids in kept]))
+        return DrawnVariants(origin_rows, as_rows([ids for _, ids, _ in kept]), as_rows([ids for *_, ids in kept]))
 
     def _part_of(self, rows: Ints) -> Ints:
         """Return the number of the part of the cache that each row is from."""
@@ -273,21 +268,8 @@ class Variants:
 
     def _texts(self, pairs: EncodedPairs, rows: Sequence[int]) -> dict[int, tuple[list[int], Pair]]:
         """Return the tag and the text of rows. Rows without text are left out, and those with annotations."""
-        usable: list[int] = []
-        tags: list[list[int]] = []
-        src: list[list[int]] = []
-        tgt: list[list[int]] = []
-        for row in rows:
-            ours, theirs = (side.tolist() for side in pairs[row])
-            if not self._not_text.isdisjoint(ours) or not self._not_text.isdisjoint(theirs):
-                continue
-            tag = list(takewhile(self._tags.__contains__, ours))
-            usable.append(row)
-            tags.append(tag)
-            src.append(ours[len(tag) :])
-            tgt.append(theirs)
-        texts = zip(self.tokenizer.decode_src(src), self.tokenizer.decode(tgt), strict=True)
-        found = zip(usable, tags, texts, strict=True)
+        usable = [row for row in rows if all(self._not_text.isdisjoint(side.tolist()) for side in pairs[row])]
+        found = pairs.texts(usable, self.tokenizer)
         return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
 
 
@@ -393,13 +375,6 @@ def _taken(rows: Rows, numbers: Ints) -> Rows:
 
 def _concatenated(first: Rows, second: Rows) -> Rows:
     return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
-
-
-def _as_rows(rows: Sequence[Sequence[int]]) -> Rows:
-    """Return rows of ids as arrays."""
-    lengths: Lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
-    ids: Ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-    return ids, lengths
 
 
 def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction]) -> Iterator[NumberedPair]:

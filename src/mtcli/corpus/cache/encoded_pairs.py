@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,21 @@ class EncodedPairs:
         i = row - self._starts[chunk]
         src, tgt = (values[offsets[i] : offsets[i + 1]] for values, offsets in self._chunks[chunk])
         return src, tgt
+
+    def texts(self, rows: Iterable[int], tokenizer: Tokenizer) -> Iterator[tuple[int, list[int], Pair]]:
+        """Yield rows with the tags that their sources begin with, and the text of both sides behind these tags.
+
+        Args:
+            rows: Row numbers.
+            tokenizer: The tokenizer of the pairs.
+        """
+        known = {*tokenizer.tags.values(), tokenizer.back_translation_tag}
+        numbers = list(rows)
+        sides = [[side.tolist() for side in self[row]] for row in numbers]
+        tags = [list(takewhile(known.__contains__, src)) for src, _ in sides]
+        src = tokenizer.decode_src([ids[len(tag) :] for tag, (ids, _) in zip(tags, sides, strict=True)])
+        tgt = tokenizer.decode([ids for _, ids in sides])
+        return zip(numbers, tags, zip(src, tgt, strict=True), strict=True)
 
     def origins(self, rows: Ints) -> Ints:
         """Return the same rows, which are no variants; see `EpochPairs.origins`."""
@@ -203,6 +218,11 @@ def encode_pairs(
     """
     import pyarrow as pa
 
+    def chunks() -> Iterator[list[NumberedPair]]:
+        remaining = iter(pairs)
+        while chunk := list(islice(remaining, CHUNK_ROWS)):
+            yield chunk
+
     def encode(chunk: list[NumberedPair]) -> tuple[list[NumberedPair], list[list[int]], list[list[int]]]:
         src = tokenizer.encode_src([pair[0] for _, pair in chunk])
         tgt = tokenizer.encode_tgt([pair[1] for _, pair in chunk])
@@ -215,7 +235,7 @@ def encode_pairs(
     rows: Counter[int] = Counter()
     with new_file(path) as file, pa.ipc.new_file(file, schema) as writer:
         # The library encodes on all cores but returns the ids on one: two chunks overlap these phases.
-        for chunk, src, tgt in prefetch_map(encode, _in_chunks(pairs), workers=2):
+        for chunk, src, tgt in prefetch_map(encode, chunks(), workers=2):
             kept = [i for i in range(len(chunk)) if max(len(src[i]), len(tgt[i])) <= max_length]
             num_long = len(chunk) - len(kept)
             if num_long:
@@ -233,6 +253,13 @@ def _tagged(ids: list[int], tag: int | None, known: Collection[int]) -> list[int
     return [tag, *ids]
 
 
+def as_rows(rows: Sequence[Sequence[int]]) -> Rows:
+    """Return rows of ids as arrays."""
+    lengths: Lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
+    ids: Ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+    return ids, lengths
+
+
 def _list_array(rows: Sequence[Sequence[int]]) -> Any:
     """Return rows of ids as an Arrow array of the column type.
 
@@ -240,18 +267,8 @@ def _list_array(rows: Sequence[Sequence[int]]) -> Any:
     """
     import pyarrow as pa
 
-    lengths = np.fromiter(map(len, rows), dtype=np.int32, count=len(rows))
+    ids, lengths = as_rows(rows)
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
     values = pa.Array.from_buffers(pa.int32(), len(ids), [None, pa.py_buffer(ids)])
     return pa.Array.from_buffers(_schema().types[0], len(rows), [None, pa.py_buffer(offsets)], children=[values])
-
-
-def _in_chunks(pairs: Iterable[NumberedPair]) -> Iterator[list[NumberedPair]]:
-    iterator = iter(pairs)
-    while True:
-        chunk = list(islice(iterator, CHUNK_ROWS))
-        if not chunk:
-            return
-        yield chunk

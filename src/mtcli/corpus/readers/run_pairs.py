@@ -65,26 +65,19 @@ def _training_pairs(folder: Path, src: str, tgt: str, counts: Counts) -> Iterato
 
 
 def _decoded(encoded: EncodedPairs, rows: range, tokenizer: Tokenizer, counts: Counts) -> Iterator[Pair]:
-    """Yield encoded pairs as text."""
-    tags = frozenset(tokenizer.tags.values())
-    sources = []
-    targets = []
-    for row in rows:
+    """Yield encoded pairs as text, with `BACK_TRANSLATION_TAG` if they have it."""
+    pairs = []
+    for _, tags, (src, tgt) in encoded.texts(rows, tokenizer):
+        pairs.append((BACK_TRANSLATION_TAG + src if tokenizer.back_translation_tag in tags else src, tgt))
+    again = zip(
+        tokenizer.encode_src([src for src, _ in pairs]), tokenizer.encode_tgt([tgt for _, tgt in pairs]), strict=True
+    )
+    tags_of_languages = frozenset(tokenizer.tags.values())
+    for row, pair, (src_ids, tgt_ids) in zip(rows, pairs, again, strict=True):
         source, target = (side.tolist() for side in encoded[row])
-        sources.append(source[1:] if source and source[0] in tags else source)
-        targets.append(target)
-    of_synthetic = [bool(ids) and ids[0] == tokenizer.back_translation_tag for ids in sources]
-    untagged = [ids[1:] if tagged else ids for ids, tagged in zip(sources, of_synthetic, strict=True)]
-    src_texts = [
-        f"{BACK_TRANSLATION_TAG}{text}" if tagged else text
-        for text, tagged in zip(tokenizer.decode_src(untagged), of_synthetic, strict=True)
-    ]
-    tgt_texts = tokenizer.decode(targets)
-    again = zip(tokenizer.encode_src(src_texts), tokenizer.encode_tgt(tgt_texts), strict=True)
-    for pair, as_encoded, ids in zip(
-        zip(src_texts, tgt_texts, strict=True), again, zip(sources, targets, strict=True), strict=True
-    ):
-        if as_encoded == ids:
+        if source and source[0] in tags_of_languages:
+            del source[0]
+        if (src_ids, tgt_ids) == (source, target):
             yield pair
         else:
             counts.read += 1
