@@ -101,15 +101,17 @@ def build_data(
     counts = Counts()
     cache = run / "data" / "train.arrow"
     samples = {direction: SpreadSample() for direction in corpora.directions}
-    pairs = _sampled(
-        training.read("encoding", counts, splits), [samples[direction] for direction in corpora.directions]
-    )
+
+    def pairs() -> Iterator[NumberedPair]:
+        for number, pair in training.read("encoding", counts, splits):
+            samples[corpora.all[number].direction].add(pair)
+            yield number, pair
+
     tags = _tags(corpora, tokenizer)
-    rows = encode_pairs(pairs, tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
+    rows = encode_pairs(pairs(), tokenizer, cache, max_length=data.max_length, counts=counts, tags=tags)
     log_counts(corpora.name, counts)
     weights = _mixed([(rows[number], corpus.source.weight) for number, corpus in enumerate(corpora.all)], data)
-    _check_rows(corpora.name, weights, counts)
-    _check_each_direction(corpora, weights)
+    _check_rows(corpora, weights, counts)
     if None in tags and parent is None:
         _refuse_missing_tags(corpora.name, cache, rows.total(), tokenizer)
     if parent is not None:
@@ -148,13 +150,6 @@ def build_data(
     return info
 
 
-def _sampled(pairs: Iterator[NumberedPair], samples: Sequence[SpreadSample]) -> Iterator[NumberedPair]:
-    """Yield all pairs, and add them to the sample of their corpus."""
-    for index, pair in pairs:
-        samples[index].add(pair)
-        yield index, pair
-
-
 def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | None) -> Tokenizer:
     log.info("training the tokenizer")
 
@@ -178,7 +173,7 @@ def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | N
         vocab_size=settings.vocab_size,
         joint=settings.joint,
         placeholders=data.placeholders,
-        target_languages=tagged_languages(data),
+        target_languages=data.target_languages if len(data.target_languages) > 1 else (),
     )
 
 
@@ -208,12 +203,6 @@ def by_weight(items: Iterable[tuple[int, T]], weights: Sequence[float]) -> Itera
         while due[index] >= 1:
             due[index] -= 1
             yield index, item
-
-
-def tagged_languages(data: DataConfig) -> tuple[str, ...]:
-    """Return the languages for which a new vocabulary has tags: the target languages, if they are several."""
-    languages = data.target_languages
-    return languages if len(languages) > 1 else ()
 
 
 def _tags(corpora: Corpora, tokenizer: Tokenizer) -> list[int | None]:
@@ -278,26 +267,18 @@ def _mixed(weights: list[tuple[int, float]], data: DataConfig) -> list[tuple[int
     return [*((rows, own * factor) for rows, own in others), (corrections, weight)]
 
 
-def _check_rows(name: str, weights: list[tuple[int, float]], counts: Counts) -> None:
-    """Check that an epoch has at least one pair.
+def _check_rows(corpora: Corpora, weights: list[tuple[int, float]], counts: Counts) -> None:
+    """Check that an epoch has at least one pair, and each direction has a pair to train on.
 
     Raises:
-        DataError: All pairs were skipped.
+        DataError: All pairs were skipped, or all of one direction.
         UsageError: The weights are too small.
     """
     if not any(rows for rows, _ in weights):
         remedy = "give shorter ones, or a larger --set data.max_length"
-        raise DataError(f"{name}: no pair to train on ({counts_in_words(counts)}); {remedy}")
+        raise DataError(f"{corpora.name}: no pair to train on ({counts_in_words(counts)}); {remedy}")
     if sum(rows * weight for rows, weight in weights) < 1:
-        raise UsageError(f"{name}: an epoch has less than one pair by these weights; give larger ones")
-
-
-def _check_each_direction(corpora: Corpora, weights: Sequence[tuple[int, float]]) -> None:
-    """Check that each direction has a pair to train on.
-
-    Raises:
-        DataError: One has none.
-    """
+        raise UsageError(f"{corpora.name}: an epoch has less than one pair by these weights; give larger ones")
     for direction in dict.fromkeys(corpora.directions):
         if not any(weights[number][0] for number in corpora.numbers_of(direction)):
             problem = f"no pair of {direction} to train on"
