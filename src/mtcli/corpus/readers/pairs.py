@@ -66,11 +66,7 @@ def numbered_rows(
     """Return the rows in order, unchanged, with the number of each: its pair, or what is wrong with it.
 
     Args:
-        spec: See `read_pairs`.
-        src: See there.
-        tgt: See there.
-        swap: See there.
-        replace: See there.
+        spec, src, tgt, swap, replace: See `read_pairs`.
         lenient: Read invalid bytes as surrogates, so that the text can be shown, in place of a DataError.
         counts: Receives notices, and the pairs that a run skips.
 
@@ -130,10 +126,9 @@ def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: 
     """Yield the lines of two texts in pairs.
 
     Args:
-        left: Lines of the first text.
-        right: Lines of the second text.
-        first: The name of the first text, for a message.
-        second: The name of the second text.
+        left: The first text.
+        right: The second text.
+        first, second: Their names, for a message.
 
     Raises:
         DataError: One text has more lines than the other.
@@ -142,22 +137,15 @@ def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: 
     for num_left, left_line in enumerate(left, 1):
         right_line = next(right, None)
         if right_line is None:
-            raise _unequal(first, num_left + _count(left), second, num_left - 1)
+            num_right = num_left - 1
+            num_left += sum(1 for _ in left)
+            break
         yield left_line, right_line
-    num_more = _count(right)
-    if num_more:
-        raise _unequal(first, num_left, second, num_left + num_more)
-
-
-def _count(lines: Iterator[str]) -> int:
-    """Return the number of the remaining lines."""
-    return sum(1 for _ in lines)
-
-
-def _unequal(first: str, num_first: int, second: str, num_second: int) -> DataError:
-    """Return the error of two texts with different numbers of lines."""
-    unequal = f"{first} has {counted(num_first, 'line')} but {second} has {num_second:,}"
-    return DataError(f"{unequal}; line n of one must translate line n of the other")
+    else:
+        num_right = num_left + sum(1 for _ in right)
+    if num_left != num_right:
+        unequal = f"{first} has {counted(num_left, 'line')} but {second} has {num_right:,}"
+        raise DataError(f"{unequal}; line n of one must translate line n of the other")
 
 
 def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts) -> None:
@@ -178,10 +166,11 @@ def _pairs(rows: Iterable[NumberedRow], spec: str, src: str, tgt: str, counts: C
             if isinstance(row, BadRow):
                 problem = f"{row.problem}; {row.remedy}" if row.remedy else row.problem
                 raise DataError(f"{place_of(spec, src, tgt, number)}: {problem}")
-            if "\n" in row[0] or "\n" in row[1]:
+            src_text, tgt_text = row
+            if "\n" in src_text or "\n" in tgt_text:
                 with_line_break += 1
-                row = _on_one_line(row[0]), _on_one_line(row[1])
-            yield row
+                src_text, tgt_text = (text.replace("\r\n", " ").replace("\n", " ") for text in row)
+            yield src_text, tgt_text
     finally:
         if with_line_break:
             counts.notices.append(f"{spec}: {tables.line_break_notice(with_line_break)}")
@@ -197,7 +186,3 @@ def _numbered_sides(rows: Iterable[object], reader: RowReader) -> Iterator[Numbe
             yield number, reader.sides(row)
         except (ValueError, RecursionError) as error:
             yield number, BadRow(str(error), "", str(row))
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\r\n", " ").replace("\n", " ")
