@@ -35,6 +35,13 @@ class GuessedLanguages:
     where: str
     """Where they were found, for messages: `from the name en-de`."""
 
+    def __str__(self) -> str:
+        return f"{self.src} → {self.tgt} ({self.where})"
+
+    def are(self, src: str, tgt: str) -> bool:
+        """Return True if these codes are of the same languages."""
+        return same(self.src, src) and same(self.tgt, tgt)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -63,8 +70,8 @@ def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> G
     """
     first, *others = guess_each(specs, src, tgt)
     for other in others:
-        if not (same(other.src, first.src) and same(other.tgt, first.tgt)):
-            raise UsageError(f"{', '.join(specs)}: seem to be {_both(first, other)}; {_ask(src, tgt)}")
+        if not other.are(first.src, first.tgt):
+            raise UsageError(f"{', '.join(specs)}: seem to be {first} and {other}; {_ask(src, tgt)}")
     return first
 
 
@@ -94,13 +101,12 @@ def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[G
         raise UsageError(f"{names}: no name of a file or column says which languages these are; {_ask(src, tgt)}")
     first = known_guesses[0]
     for guess in known_guesses:
-        if same(guess.src, first.tgt) and same(guess.tgt, first.src):
-            raise UsageError(f"{', '.join(specs)}: seem to be {_both(first, guess)}; {_ask(src, tgt)}")
-        is_other = not (same(guess.src, first.src) and same(guess.tgt, first.tgt))
-        if is_other and len(known_guesses) < len(specs):
+        if guess.are(first.tgt, first.src):
+            raise UsageError(f"{', '.join(specs)}: seem to be {first} and {guess}; {_ask(src, tgt)}")
+        if not guess.are(first.src, first.tgt) and len(known_guesses) < len(specs):
             unnamed = specs[guesses.index(None)]
             raise UsageError(
-                f"{unnamed}: no name says which languages these are, and the others are {_both(first, guess)}; give "
+                f"{unnamed}: no name says which languages these are, and the others are {first} and {guess}; give "
                 "--src and --tgt once for each --train"
             )
     return [guess or first for guess in guesses]
@@ -122,7 +128,7 @@ def _guess_beside(
             continue
         first, second = pair.languages
         found = GuessedLanguages(src or first, tgt or second, pair.where)
-        if same(found.src, guess.src) and same(found.tgt, guess.tgt):
+        if found.are(guess.src, guess.tgt):
             return found
         own = Path(spec).name
         between = own[own.index(first) + len(first) : own.rindex(second)]
@@ -159,10 +165,6 @@ def name_says(path: Path, src: str, tgt: str) -> bool:
     return pair is not None and same(pair.languages[0], src) and same(pair.languages[1], tgt)
 
 
-def _both(first: GuessedLanguages, other: GuessedLanguages) -> str:
-    return f"{first.src} → {first.tgt} ({first.where}) and {other.src} → {other.tgt} ({other.where})"
-
-
 def names_sides(spec: str) -> bool:
     """Return True if a file can be read without its languages: a table, or rows with keys like `source` and `target`.
 
@@ -194,23 +196,22 @@ def _guess(spec: str, src: str | None, tgt: str | None) -> GuessedLanguages | No
         found = _find(spec, [code for code in (src, tgt) if code is not None])
     if found is None:
         return None
-    if src is not None or tgt is not None:
-        return _complete(found, src, tgt)
+    if src is not None or tgt is not None:  # the other language is the other one of two
+        others = [name for name in found.languages if not same(name, src or tgt or "")]
+        if len(found.languages) != 2 or len(others) != 1:
+            return None
+        return GuessedLanguages(src or others[0], tgt or others[0], found.where)
     if len(found.languages) > 2:
         return None
     first, second = found.languages
-    if found.ordered:
-        return GuessedLanguages(first, second, found.where)
-    english = [name for name in found.languages if base(name) == "en"]
-    if len(english) != 1:
-        holds = f"{spec}: holds {first} and {second} ({found.where})"
-        remedy = f"add --src {first} --tgt {second}, or --src {second} --tgt {first}"
-        raise UsageError(f"{holds}, and nothing says which is the source; {remedy}")
-    return (
-        GuessedLanguages(second, first, found.where)
-        if second in english
-        else GuessedLanguages(first, second, found.where)
-    )
+    if not found.ordered:
+        if [base(first), base(second)].count("en") != 1:
+            holds = f"{spec}: holds {first} and {second} ({found.where})"
+            remedy = f"add --src {first} --tgt {second}, or --src {second} --tgt {first}"
+            raise UsageError(f"{holds}, and nothing says which is the source; {remedy}")
+        if base(second) == "en":
+            first, second = second, first
+    return GuessedLanguages(first, second, found.where)
 
 
 def _find(spec: str, given: Sequence[str]) -> _Found | None:
@@ -229,24 +230,8 @@ def _find(spec: str, given: Sequence[str]) -> _Found | None:
         return pair
     if pair is None:
         return named
-    first, second = (_spelling(named, language) for language in pair.languages)
-    if first is None or second is None:
-        return named
-    return _Found((first, second), named.where)
-
-
-def _spelling(found: _Found, language: str) -> str | None:
-    """Return the name by which a corpus names a language; None: it does not name it."""
-    return next((name for name in found.languages if same(language, name)), None)
-
-
-def _complete(found: _Found, src: str | None, tgt: str | None) -> GuessedLanguages | None:
-    """Return the guess if one language was given: the other language is the other one of the two that were found."""
-    given = src if src is not None else tgt
-    others = [name for name in found.languages if not same(name, given or "")]
-    if len(others) != 1 or len(found.languages) != 2:
-        return None
-    return GuessedLanguages(src if src is not None else others[0], tgt if tgt is not None else others[0], found.where)
+    first, second = ([name for name in named.languages if same(language, name)] for language in pair.languages)
+    return _Found((first[0], second[0]), named.where) if first and second else named
 
 
 def _in_name(spec: str, certain: Sequence[str] = ()) -> _Found | None:
