@@ -59,8 +59,7 @@ class Recaser:
 
     Args:
         tokenizer: The model's.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
     """
 
     def __init__(self, tokenizer: Tokenizer, src: str, tgt: str) -> None:

@@ -82,12 +82,7 @@ class Parent:
         return 1 if has_target else None
 
     def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
-        """Return the side that each side of a child resembles: that of its language, otherwise the same side.
-
-        Args:
-            src: Language code of the child's source.
-            tgt: Language code of the child's target.
-        """
+        """Return the side that each side of a child resembles: that of its language, otherwise the same side."""
         own_src = self.side_of(src)
         own_tgt = self.side_of(tgt)
         return (0 if own_src is None else own_src, 1 if own_tgt is None else own_tgt)
@@ -143,12 +138,11 @@ def child_tokenizer(parent: Parent, config: Config, read: Callable[[], Iterable[
         return Tokenizer(*sides)
     size = config.tokenizer.vocab_size
 
-    def texts(number: int) -> Iterator[str]:
-        return (pair[number] for direction, pair in read() if direction[number] in new[number])
+    def texts(*numbers: int) -> Iterator[str]:
+        return (pair[side] for direction, pair in read() for side in numbers if direction[side] in new[side])
 
     if old.joint:
-        both = (pair[number] for direction, pair in read() for number in (0, 1) if direction[number] in new[number])
-        side = extend(sides[0], both, size, tags)
+        side = extend(sides[0], texts(0, 1), size, tags)
         return Tokenizer(side, side)
     for number in (0, 1):
         if new[number] or (tags and number == 0):
@@ -162,8 +156,7 @@ def origins(parent: Parent, tokenizer: Tokenizer, src: str, tgt: str) -> tuple[l
     Args:
         parent: The model that the child starts from.
         tokenizer: The child's.
-        src: Language code of its source.
-        tgt: Language code of its target.
+        src, tgt: The child's languages.
     """
     found = []
     for side, own in zip(tokenizer.sides, parent.matching_sides(src, tgt), strict=True):

@@ -53,8 +53,7 @@ class LanguageCheck:
     """Finds pairs in other languages than the declared ones.
 
     Args:
-        src: Declared source language.
-        tgt: Declared target language.
+        src, tgt: The declared languages.
         swap: The pairs were read with `--swap`.
     """
 

@@ -61,8 +61,7 @@ def guess_languages(specs: Sequence[str], src: str | None, tgt: str | None) -> G
 
     Args:
         specs: The corpora, in any form that `--train` takes.
-        src: The source language, if it was given.
-        tgt: The target language, if it was given.
+        src, tgt: The languages that the user gave; None: not given.
 
     Raises:
         DataError: There is nothing at one of `specs`.
@@ -82,9 +81,7 @@ def guess_each(specs: Sequence[str], src: str | None, tgt: str | None) -> list[G
     corpus but for this code, as `es-nah.tsv` beside `es-gn.tsv`.
 
     Args:
-        specs: See `guess_languages`.
-        src: The source language of all, if it was given.
-        tgt: The target language of all, if it was given.
+        specs, src, tgt: See `guess_languages`.
 
     Raises:
         DataError: There is nothing at one of `specs`.
@@ -146,8 +143,7 @@ def contradiction(spec: str, src: str, tgt: str) -> str | None:
 
     Args:
         spec: A corpus, or another file of pairs.
-        src: The given source language.
-        tgt: The given target language.
+        src, tgt: The given languages.
     """
     try:
         pair = _in_name(spec, (src, tgt))

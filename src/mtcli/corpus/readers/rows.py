@@ -49,8 +49,7 @@ class RowReader:
 
     Args:
         name: What is read, for messages.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
         swap: Swap source and target. Has no effect on keys that name a language (`en`), only on neutral ones
             (`source`).
         notices: Receives a notice at the first row if its keys are not the languages: which keys are read instead.
@@ -208,8 +207,7 @@ def dataset_rows(spec: str, src: str, tgt: str) -> Iterator[object]:
 
     Args:
         spec: `NAME[:CONFIG][#SPLIT]`.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
 
     Raises:
         DataError: It cannot be found or read, or a language has no column.

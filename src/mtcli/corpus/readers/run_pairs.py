@@ -30,8 +30,7 @@ def run_pairs(spec: str, src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
 
     Args:
         spec: `RUN` for the training pairs, `RUN#valid` or `RUN#test` for those that were held out.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
         counts: Receives the pairs that are skipped.
 
     Raises:

@@ -250,8 +250,7 @@ def tsv_records(
     Args:
         lines: The lines without their ends.
         name: The name of the file in messages.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
         swap: Swap the sides, unless a header names their languages.
         notices: Receives what the user should know.
 
@@ -303,13 +302,7 @@ def csv_records(
 
     Without a header the first two columns are the pair. A line break inside a field becomes a space.
 
-    Args:
-        lines: The lines without their ends.
-        name: The name of the file in messages.
-        src: Source language.
-        tgt: Target language.
-        swap: Swap the sides, unless a header names their languages.
-        notices: Receives what the user should know.
+    The arguments are those of `tsv_records`.
 
     Raises:
         DataError: The first line names other languages, a quotation mark is not closed, or a row is too long.
@@ -360,10 +353,10 @@ def _csv_pairs(
     Args:
         rows: Line numbers and cells.
         columns: The columns of the two sides.
-        first_number: The number of the first line with cells, for messages.
+        first_number: The number of the first line with cells.
         width: The number of cells in that line.
         delimiter: What separates the cells.
-        name: The name of the file in messages.
+        name: The name of the file.
         notices: Receives the notice.
     """
     with_line_break = 0

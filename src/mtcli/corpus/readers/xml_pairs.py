@@ -174,8 +174,7 @@ def xml_records(
     Args:
         form: The form of the file.
         path: The file, compressed if its name ends in `.gz`.
-        src: Source language.
-        tgt: Target language.
+        src, tgt: The languages.
         swap: Swap the sides of an XLIFF that does not name its languages.
         counts: Receives notices and the number of replaced bytes.
         replace: Replace invalid bytes and control characters by U+FFFD.
