@@ -19,6 +19,7 @@ from mtcli.errors import DataError, ModelError, StorageError, UsageError
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer import learning as training
 from mtcli.text.tokenizer import tokenizer as module
+from mtcli.text.tokenizer import vocabulary_file
 from mtcli.text.tokenizer.learning import default_vocab_size, train_tokenizer, train_tokenizer_on_lines
 from mtcli.text.tokenizer.tokenizer import KINDS, Tokenizer
 from mtcli.text.tokenizer.vocabulary_file import RESERVED, call_native
@@ -99,7 +100,7 @@ def test_many_lines_are_encoded_in_parts(tok: Tokenizer, monkeypatch: pytest.Mon
     texts = [text for pair in PAIRS[:4] for text in pair]
     expected = [tok.encode_src([text])[0] for text in texts]
     for lines in (1, 3, 8):
-        monkeypatch.setattr(module, "ENCODE_LINES", lines)
+        monkeypatch.setattr(vocabulary_file, "LINES", lines)
         assert tok.encode_src(texts) == expected
 
 

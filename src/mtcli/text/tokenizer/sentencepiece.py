@@ -24,7 +24,7 @@ from mtcli import limits
 from mtcli.errors import ModelError
 from mtcli.text.tokenizer import sentencepiece_file
 from mtcli.text.tokenizer.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
-from mtcli.text.tokenizer.vocabulary_file import call_native
+from mtcli.text.tokenizer.vocabulary_file import call_native, encode_lines
 
 UNKNOWN_TOKEN = "<unk>"
 START_NAMES = ("<s>", "<start>")
@@ -32,9 +32,6 @@ START_NAMES = ("<s>", "<start>")
 
 SPACE = "▁"
 """The character by which SentencePiece represents a space."""
-
-LINES = 4096
-"""Lines that are given to the native library at once."""
 
 TAG = re.compile(">>([^<>]+)<<")
 BYTE_NAME = re.compile("<0x([0-9A-F]{2})>")
@@ -137,18 +134,10 @@ class SentencePieceSide:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of lines. A tag such as `>>fra<<` at the start of a line is one id."""
-        rows: list[list[int]] = []
-        for start in range(0, len(texts), LINES):
-            rows += self._encode_chunk(texts[start : start + LINES])
-        return rows
-
-    def _encode_chunk(self, texts: Sequence[str]) -> list[list[int]]:
         tagged = [self._split_tag(text) for text in texts]
         lines = [line for _, line in tagged]
-        encode = self._native.encode_batch_fast
-        encodings = call_native(lambda: encode(lines, add_special_tokens=False), lines)
         rows = []
-        for (tag, line), encoding in zip(tagged, encodings, strict=True):
+        for (tag, line), encoding in zip(tagged, encode_lines(self._native, lines), strict=True):
             pieces = encoding.ids
             if self._unknown_piece in pieces:
                 rows.append(tag + self._encode_with_unknown(line))

@@ -30,7 +30,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from unicodedata import normalize
@@ -44,7 +43,15 @@ from mtcli.text import languages
 from mtcli.text.placeholders import TOKENS
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.sentencepiece import SentencePieceSide, sides_from_json, sides_to_json
-from mtcli.text.tokenizer.vocabulary_file import BYTES, RESERVED, SPECIALS, build_spec, call_native, check_spec
+from mtcli.text.tokenizer.vocabulary_file import (
+    BYTES,
+    RESERVED,
+    SPECIALS,
+    build_spec,
+    call_native,
+    check_spec,
+    encode_lines,
+)
 
 KINDS = ("bpe", "word", "char")
 NEWLINE = 0x0A
@@ -67,8 +74,6 @@ SENTENCEPIECE = "mtcli-sentencepiece"
 
 MAX_FILE = 256 * 2**20
 """Size limit of `tokenizer.json` in bytes."""
-ENCODE_LINES = 4096
-"""Lines per call of the native library."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +212,6 @@ class Tokenizer:
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of source lines, without `<s>` and `</s>`."""
-        if self.back_translation_tag is None:
-            return self._src.encode(texts)
         tagged = [self._split_tags(text) for text in texts]
         rows = self._src.encode([text for _, text in tagged])
         return [tags + row for (tags, _), row in zip(tagged, rows, strict=True)]
@@ -380,12 +383,7 @@ class TrainedSide:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of lines, without `<s>` and `</s>`."""
-        rows: list[list[int]] = []
-        for start in range(0, len(texts), ENCODE_LINES):
-            chunk = list(texts[start : start + ENCODE_LINES])
-            encode = partial(self.native.encode_batch_fast, chunk, add_special_tokens=False)
-            rows += [encoding.ids for encoding in call_native(encode, chunk)]
-        return rows
+        return [encoding.ids for encoding in encode_lines(self.native, texts)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the lines of token ids, without special tokens."""

@@ -4,8 +4,12 @@ The model in the file is byte-pair encoding with byte fallback. `text/tokenizer/
 the layout of the ids.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
+
+from tokenizers import Encoding
+from tokenizers import Tokenizer as HFTokenizer
 
 from mtcli.errors import DataError, ModelError
 
@@ -13,6 +17,9 @@ SPECIALS = ["<pad>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 RESERVED = SPECIALS + BYTES
 """The tokens that every vocabulary trained here starts with."""
+
+LINES = 4096
+"""Lines per call of the native library."""
 
 # Letters with their marks, one digit, or a run of other signs, each with the space before it; then the remaining
 # spaces. The limit of 128 keeps a line without spaces from becoming one enormous "word".
@@ -104,6 +111,17 @@ def _is_merge(pair: Any, vocab: dict[str, int]) -> bool:
     if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(half, str) for half in pair)):
         return False
     return {*pair, "".join(pair)} <= vocab.keys()
+
+
+def encode_lines(native: HFTokenizer, lines: Sequence[str]) -> Iterator[Encoding]:
+    """Encode lines, `LINES` at a time.
+
+    Raises:
+        DataError, ModelError: See `call_native`.
+    """
+    for start in range(0, len(lines), LINES):
+        chunk = list(lines[start : start + LINES])
+        yield from call_native(partial(native.encode_batch_fast, chunk, add_special_tokens=False), chunk)
 
 
 def call_native(call: Callable[[], Any], texts: Iterable[str] = ()) -> Any:
