@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -73,11 +73,9 @@ def survey(pairs: Corpus, model: Path | None = None) -> Survey:
     collector = _Collector(pairs, model)
     counts = Counts()
     records = (record for _, _, record in pairs.records("reading", counts))
-    while True:
-        batch = list(islice(records, BATCH_PAIRS))
-        if not batch:
-            return collector.result(list(dict.fromkeys(counts.notices)))
+    while batch := list(islice(records, BATCH_PAIRS)):
         collector.add(batch)
+    return collector.result(list(dict.fromkeys(counts.notices)))
 
 
 class _Collector:
@@ -153,18 +151,22 @@ class _Collector:
     def result(self, notices: list[str]) -> Survey:
         """Add the bits that depend on other pairs, and return everything."""
         found = np.frombuffer(self.found, np.uint32)
-        scripts = _compare_pairs(
-            found,
-            np.frombuffer(self.pair_hashes, np.int64),
-            np.frombuffer(self.source_hashes, np.int64),
-            np.frombuffer(self.script_pairs, np.uint16),
-            list(self.script_numbers),
-        )
+        kept = found & REMOVES == 0
+        pair_hashes = np.frombuffer(self.pair_hashes, np.int64)
+        repeated, _ = _repeats(pair_hashes)  # equal pairs break the same rules, so the first one stands for all
+        found[kept & repeated] |= BIT["duplicate pair"]
+        script_pairs = np.frombuffer(self.script_pairs, np.uint16)
+        sizes = np.bincount(script_pairs[kept & ~repeated], minlength=len(self.script_numbers))
+        usual, wrong = _usual_scripts(dict(zip(self.script_numbers, sizes.tolist(), strict=True)))
+        found[np.isin(script_pairs, [self.script_numbers[pair] for pair in wrong])] |= BIT["wrong script"]
+        remaining = np.flatnonzero(found & REMOVES == 0)
+        before, after = _repeats(np.frombuffer(self.source_hashes, np.int64)[remaining])
+        found[remaining[before | after]] |= BIT["several translations"]
         return Survey(
             found=found,
             words=(self.words[0], self.words[1]),
             characters=(self.characters[0], self.characters[1]),
-            scripts=scripts,
+            scripts=usual,
             tokens=self.encoder.sides if self.encoder else None,
             notices=notices,
             languages=list(self.languages.notices()),
@@ -184,61 +186,22 @@ class _Encoder:
 
     def encode(self, pairs: Sequence[Pair]) -> list[int]:
         """Return the bits of each pair."""
-        tokenizer = self.tokenizer
-        src_texts = [src for src, _ in pairs]
-        tgt_texts = [tgt for _, tgt in pairs]
-        src_bits = self._encode_side(tokenizer.encode_src, src_texts, tokenizer.src_byte_of, self.sides[0])
-        tgt_bits = self._encode_side(tokenizer.encode_tgt, tgt_texts, tokenizer.tgt_byte_of, self.sides[1])
-        return [src | tgt for src, tgt in zip(src_bits, tgt_bits, strict=True)]
-
-    def _encode_side(
-        self,
-        encode: Callable[[Sequence[str]], list[list[int]]],
-        texts: list[str],
-        byte_of: Collection[int],
-        counts: TokenCounts,
-    ) -> list[int]:
-        found = []
-        for text, ids in zip(texts, encode(texts), strict=True):
-            byte_tokens = sum(token_id in byte_of for token_id in ids)
-            bits = 0
-            if byte_tokens:
-                bits |= BIT["byte fallback"]
-            if len(ids) > self.max_length:
-                bits |= BIT["too many tokens"]
-            found.append(bits)
-            counts.words += text.count(" ") + 1
-            counts.tokens += len(ids)
-            counts.byte_tokens += byte_tokens
-        return found
-
-
-def _compare_pairs(
-    found: Bits,
-    pair_hashes: SourceHashes,
-    source_hashes: SourceHashes,
-    script_pairs: npt.NDArray[np.uint16],
-    scripts: list[Pair],
-) -> Pair:
-    """Add the bits that depend on other pairs to `found`, and return the usual script of each side.
-
-    Args:
-        found: (pairs,), changed in place.
-        pair_hashes: (pairs,).
-        source_hashes: (pairs,).
-        script_pairs: (pairs,), indices into `scripts`.
-        scripts: The combinations of source and target script.
-    """
-    kept = found & REMOVES == 0
-    repeated, _ = _repeats(pair_hashes)  # equal pairs break the same rules, so the first one stands for all
-    found[kept & repeated] |= BIT["duplicate pair"]
-    sizes = np.bincount(script_pairs[kept & ~repeated], minlength=len(scripts))
-    usual, wrong = _usual_scripts(dict(zip(scripts, sizes.tolist(), strict=True)))
-    found[np.isin(script_pairs, [scripts.index(pair) for pair in wrong])] |= BIT["wrong script"]
-    remaining = np.flatnonzero(found & REMOVES == 0)
-    before, after = _repeats(source_hashes[remaining])
-    found[remaining[before | after]] |= BIT["several translations"]
-    return usual
+        bits = [0] * len(pairs)
+        encoders = (self.tokenizer.encode_src, self.tokenizer.encode_tgt)
+        for side, encode in enumerate(encoders):
+            texts = [pair[side] for pair in pairs]
+            byte_of = self.tokenizer.sides[side].byte_of
+            counts = self.sides[side]
+            for number, (text, ids) in enumerate(zip(texts, encode(texts), strict=True)):
+                byte_tokens = sum(token_id in byte_of for token_id in ids)
+                if byte_tokens:
+                    bits[number] |= BIT["byte fallback"]
+                if len(ids) > self.max_length:
+                    bits[number] |= BIT["too many tokens"]
+                counts.words += text.count(" ") + 1
+                counts.tokens += len(ids)
+                counts.byte_tokens += byte_tokens
+        return bits
 
 
 def _repeats(values: SourceHashes) -> tuple[Flags, Flags]:
