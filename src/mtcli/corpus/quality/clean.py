@@ -7,12 +7,12 @@ import gzip
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from mtcli.corpus.quality.corpus import Corpus
 from mtcli.corpus.quality.rules import BIT, REMOVES, rules, tidy
@@ -65,13 +65,15 @@ def clean(pairs: Corpus, output: Path, rejected: Path | None = None, *, force: b
     files = _output_files(output, pairs.src, pairs.tgt)
     inputs = pairs.files()
     check_outputs([*files, rejected], [*inputs, *pairs.folders()], force=force)
-    before = _states(inputs)
+    before = {file: _state(file) for file in inputs}
     surveyed = survey(pairs)
     paths = [*files, rejected] if rejected else files
     with _text_files(paths) as streams:
         outputs = _PairWriter(streams[: len(files)], files[0], pairs.src, pairs.tgt)
         done = _copy(pairs, surveyed.found, outputs, streams[-1] if rejected else None)
-        _check_unchanged(before, inputs)
+        for file, state in before.items():
+            if _state(file) != state:
+                raise DataError(f"{file}: changed while it was read; run the same command again")
     done.languages = surveyed.languages
     return done
 
@@ -130,20 +132,10 @@ def to_text(done: Cleaned) -> str:
     return "\n".join(lines)
 
 
-def _states(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
-    """Return size and modification time of each file; None: it does not exist."""
-    states: dict[Path, tuple[int, int] | None] = {}
-    for file in files:
-        status = file.stat() if file.exists() else None
-        states[file] = (status.st_size, status.st_mtime_ns) if status else None
-    return states
-
-
-def _check_unchanged(before: dict[Path, tuple[int, int] | None], files: Iterable[Path]) -> None:
-    """Raise a DataError if a file changed since `before`."""
-    for file, state in _states(files).items():
-        if state != before[file]:
-            raise DataError(f"{file}: changed while it was read; run the same command again")
+def _state(file: Path) -> tuple[int, int] | None:
+    """Return size and modification time of a file; None: it does not exist."""
+    status = file.stat() if file.exists() else None
+    return (status.st_size, status.st_mtime_ns) if status else None
 
 
 def _output_files(output: Path, src: str, tgt: str) -> list[Path]:
@@ -203,23 +195,16 @@ def _json(row: object) -> str:
 
 @contextmanager
 def _text_files(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
-    """Open text files that appear under their names together at the end of the block, or not at all if it fails."""
-    with whole_files(paths) as files, ExitStack() as stack:
-        streams = []
-        for file, path in zip(files, paths, strict=True):
-            streams.append(stack.enter_context(_text_stream(file, gzipped=_is_gzipped(path))))
-        yield streams
+    """Open text files that appear under their names together at the end of the block, or not at all if it fails.
 
-
-@contextmanager
-def _text_stream(file: BinaryIO, *, gzipped: bool) -> Iterator[TextIO]:
-    """Write text to a binary file, compressed if wanted. An invalid byte becomes a JSON escape.
-
-    Only rejected pairs contain invalid bytes. The file stays open, with all text flushed to it.
+    They are compressed if their names say so. An invalid byte, which only rejected pairs contain, becomes a JSON
+    escape.
     """
-    stream = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if gzipped else file
-    text = TextIOWrapper(stream, "utf-8", "backslashreplace", newline="\n", write_through=False)
-    yield text
-    text.detach()
-    if stream is not file:
-        stream.close()
+    with whole_files(paths) as files, ExitStack() as stack:
+        streams: list[TextIO] = []
+        for file, path in zip(files, paths, strict=True):
+            binary = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)) if _is_gzipped(path) else file
+            text = TextIOWrapper(binary, "utf-8", "backslashreplace", newline="\n", write_through=False)
+            stack.callback(text.detach)  # flushes it, and leaves the file open
+            streams.append(text)
+        yield streams
