@@ -60,19 +60,13 @@ class EncodedPairs:
             yield src
 
     def lengths(self, chunks: Iterable[int] | None = None) -> tuple[Ints, Lengths, Lengths]:
-        """Return row numbers, source lengths and target lengths in tokens, without `</s>`.
-
-        Args:
-            chunks: The chunks to look at; None: all.
-        """
-        chosen = list(range(self.chunks) if chunks is None else chunks)
-        row_type = np.int32 if len(self) < 2**31 else np.int64
-        rows = [np.zeros(0, dtype=row_type)]
+        """Return row numbers, source lengths and target lengths in tokens, without `</s>`, of some chunks or of all."""
+        rows = [np.zeros(0, dtype=np.int32 if len(self) < 2**31 else np.int64)]
         src_lengths = [np.zeros(0, dtype=np.int32)]
         tgt_lengths = [np.zeros(0, dtype=np.int32)]
-        for chunk in chosen:
+        for chunk in range(self.chunks) if chunks is None else chunks:
             (_, src_offsets), (_, tgt_offsets) = self._chunks[chunk]
-            rows.append(np.arange(self._starts[chunk], self._starts[chunk + 1], dtype=row_type))
+            rows.append(np.arange(self._starts[chunk], self._starts[chunk + 1], dtype=rows[0].dtype))
             src_lengths.append(np.diff(src_offsets))
             tgt_lengths.append(np.diff(tgt_offsets))
         return np.concatenate(rows), np.concatenate(src_lengths), np.concatenate(tgt_lengths)

@@ -103,33 +103,21 @@ class LanguageCheck:
                 f"in {_percent(self.swapped / seen)} of {counted(seen, noun)}, the source is {tgt} and the target {src}"
             )
         else:
-            shares = self._shares_of_known_language()
-            if shares is None or shares[1] < MIN_FOUND or shares[1] - shares[0] < MIN_MORE:
+            if not any(self.bases):
                 return None
-            known = src if self._known_side == 0 else tgt
-            sides = ("sources", "targets") if self._known_side == 0 else ("targets", "sources")
-            own, other = map(_percent, shares)
-            found = f"{own} of the {sides[0]} look like {known}, and {other} of the {sides[1]}"
+            identifier = LanguageIdentifier()
+            identified = [side for side, code in enumerate(self.bases) if code in identifier.codes]
+            if len(identified) != 1:
+                return None
+            (side,) = identified
+            shares = [_shares([pair[each] for pair in self.sample.pairs], identifier) for each in (side, 1 - side)]
+            own, other = (each.get(self.bases[side] or "", 0.0) for each in shares)
+            if other < MIN_FOUND or other - own < MIN_MORE:
+                return None
+            names = ("sources", "targets")
+            found = f"{_percent(own)} of the {names[side]} look like {self.codes[side]}, and {_percent(other)} of the "
+            found += names[1 - side]
         return f"the sides look swapped: {found}; {'omit' if self.swap else 'use'} --swap, or --src {tgt} --tgt {src}"
-
-    @cached_property
-    def _known_side(self) -> int | None:
-        """The side whose language can be identified; None if that is both or neither."""
-        every = LanguageIdentifier().codes if any(self.bases) else ()
-        known = [side for side, code in enumerate(self.bases) if code in every]
-        return known[0] if len(known) == 1 else None
-
-    def _shares_of_known_language(self) -> tuple[float, float] | None:
-        """Return the shares of sentences in the language of `_known_side`, on this side and on the other one."""
-        side = self._known_side
-        if side is None:
-            return None
-        identifier = LanguageIdentifier()
-        code = self.bases[side] or ""
-        own, other = (
-            _shares([pair[each] for pair in self.sample.pairs], identifier).get(code, 0.0) for each in (side, 1 - side)
-        )
-        return own, other
 
     def notices(self) -> Iterator[str]:
         """Yield what is wrong with the declared languages."""
