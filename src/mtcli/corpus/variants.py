@@ -206,12 +206,10 @@ class Variants:
         random = Random(portion.key)
         needed = [[row for row in group if row >= 0] for group in portion.rows.tolist()]
         texts = self._texts(pairs, sorted(set(chain.from_iterable(needed))))
-        origins: list[int] = []
-        tags: list[list[int]] = []
-        varied: list[Pair] = []
-        with_terms: list[int] = []
-        """Numbers of the variants with annotations."""
-        annotations: list[list[Annotation]] = []
+        varied: list[tuple[int, list[int], Pair]] = []
+        """The row, the tag and the text of each variant."""
+        annotations: dict[int, list[Annotation]] = {}
+        """The terms of the variants with terms, by their number."""
         parts = self._part_of(portion.rows[:, 0]).tolist()
         for group, form, part in zip(needed, portion.forms.tolist(), parts, strict=True):
             if group[0] not in texts:
@@ -219,27 +217,25 @@ class Variants:
             tag, _ = texts[group[0]]
             known = [texts[row] for row in group if row in texts]
             alike = [text for other_tag, text in known if other_tag == tag]
-            languages = self.languages[part]
-            pair = self._in_form(alike, self._forms[form], languages, random)
-            if pair is not None and self._annotators is not None and self._forms[form] == TERMS:
-                annotations.append(self._annotators[languages].annotations(pair, random))
-                with_terms.append(len(varied))
-            if pair is not None:
-                origins.append(group[0])
-                tags.append(tag)
-                varied.append(pair)
-        src = self.tokenizer.encode_src([pair[0] for pair in varied])
-        tgt = self.tokenizer.encode_tgt([pair[1] for pair in varied])
-        annotated = self.tokenizer.encode_annotated([varied[number][0] for number in with_terms], annotations)
-        for number, terms, ids in zip(with_terms, annotations, annotated, strict=True):
+            pair = self._in_form(alike, self._forms[form], self.languages[part], random)
+            if pair is None:
+                continue
+            if self._annotators is not None and self._forms[form] == TERMS:
+                annotations[len(varied)] = self._annotators[self.languages[part]].annotations(pair, random)
+            varied.append((group[0], tag, pair))
+        src = self.tokenizer.encode_src([src for *_, (src, _) in varied])
+        tgt = self.tokenizer.encode_tgt([tgt for *_, (_, tgt) in varied])
+        sources = [varied[number][2][0] for number in annotations]
+        annotated = self.tokenizer.encode_annotated(sources, list(annotations.values()))
+        for (number, terms), ids in zip(annotations.items(), annotated, strict=True):
             src[number], tgt[number] = self._inventor.replaced(ids, tgt[number], random) if terms else ([], [])
         kept = [
             (origin, tag + ours, theirs)
-            for origin, tag, ours, theirs in zip(origins, tags, src, tgt, strict=True)
+            for (origin, tag, _), ours, theirs in zip(varied, src, tgt, strict=True)
             if len(ours) > 0 and len(tag) + len(ours) <= self.max_length and 0 < len(theirs) <= self.max_length
         ]
-        origin_rows = np.array([origin for origin, _, _ in kept], dtype=np.int64)
-        return DrawnVariants(origin_rows, as_rows([ids for _, ids, _ in kept]), as_rows([ids for *_, ids in kept]))
+        origins = np.array([origin for origin, _, _ in kept], dtype=np.int64)
+        return DrawnVariants(origins, as_rows([ids for _, ids, _ in kept]), as_rows([ids for *_, ids in kept]))
 
     def _part_of(self, rows: Ints) -> Ints:
         """Return the number of the part of the cache that each row is from."""

@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from glob import escape
 from itertools import islice
 from pathlib import Path
 
 from mtcli.corpus.readers.rows import dataset_keys, dataset_name, find_keys, parquet_keys
-from mtcli.corpus.readers.sources import corpus_errors, file_form, resolve, two_names
+from mtcli.corpus.readers.sources import corpus_errors, file_form, files_with_prefix, resolve, two_names
 from mtcli.corpus.readers.tables import first_row
 from mtcli.corpus.readers.xml_pairs import xml_languages
 from mtcli.errors import UsageError
@@ -301,8 +300,7 @@ def _files_by_language(prefix: Path) -> dict[str, Path]:
     """Return the files `PREFIX.LANGUAGE`, plain or `.gz`, by language: known ones, and those that the prefix names."""
     found: dict[str, Path] = {}
     named = {code for match in _PAIR.finditer(prefix.name) for code in match.groups()}
-    for file in sorted(prefix.parent.glob(f"{escape(prefix.name)}.*")):
-        language = re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :])
+    for language, file in files_with_prefix(prefix):
         if (known(language) or language in named) and file.is_file():
             found.setdefault(language, file)
     return found

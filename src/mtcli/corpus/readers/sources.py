@@ -249,9 +249,14 @@ def _file_with_name(prefix: Path, language: str) -> Path | None:
     code = known(language)
     if code is None or not prefix.name:
         return None
-    files = sorted(prefix.parent.glob(f"{escape(prefix.name)}.*"))
-    found = [file for file in files if known(re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :])) == code]
+    found = [file for suffix, file in files_with_prefix(prefix) if known(suffix) == code]
     return found[0] if len(found) == 1 and found[0].is_file() else None
+
+
+def files_with_prefix(prefix: Path) -> Iterator[tuple[str, Path]]:
+    """Yield what follows a prefix and its dot, without `.gz`, and the file: `en` and data/train.en.gz."""
+    for file in sorted(prefix.parent.glob(f"{escape(prefix.name)}.*")):
+        yield re.sub(r"\.gz$", "", file.name[len(prefix.name) + 1 :]), file
 
 
 def _halves(spec: str) -> list[list[Path]]:
