@@ -13,7 +13,7 @@ from functools import cache
 from mtcli.text import languages
 from mtcli.text.letter_case import capitalized, has_case, is_cased, lower, upper
 from mtcli.text.placeholders import Offsets, find_protected
-from mtcli.text.tokenizer.tokenizer import Tokenizer
+from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
 from mtcli.text.writing_systems import combining_marks
 
 CAPITALS_SHARE = 0.9
@@ -39,8 +39,6 @@ _UNUSUAL = re.compile(r"[@_\\#\d]|\w\.\w")
 """A run of characters with such text is a name, an abbreviation or an address. Its case stays."""
 _ORDINAL = re.compile(r"\W*\d+[^\W\d_]{1,3}\W*")
 """A number with an ending, such as `21ST`, which is recased."""
-_TAG = re.compile(r">>[\w-]+<< ?")
-"""The tag of a target language at the beginning of a line."""
 _ENGLISH_I = re.compile(r"i(?:['’]\w+)?")
 
 
@@ -132,7 +130,7 @@ class Recaser:
         end = 0
         for (start, next_end), word in zip(spans, words, strict=True):
             form = self._normal_form(word, casing)
-            if not any(map(str.isalnum, _TAG.sub("", text[:start]))):
+            if not any(map(str.isalnum, LANGUAGE_TAG.sub("", text[:start]))):
                 form = capitalized(form, self._src)
             parts += [text[end:start], form]
             end = next_end
@@ -192,7 +190,7 @@ def _word_spans(text: str, fixed: Sequence[Offsets]) -> list[Offsets]:
 
 def _fixed_spans(text: str) -> list[Offsets]:
     """Return the spans of text whose case stays, in order: protected text, unusual words, the tag of a language."""
-    tag = _TAG.match(text)
+    tag = LANGUAGE_TAG.match(text)
     spans = [tag.span()] if tag else []
     for chunk in _CHUNK.finditer(text):
         if _UNUSUAL.search(chunk[0]) and not _ORDINAL.fullmatch(chunk[0]):

@@ -183,15 +183,6 @@ class Feed:
         return line + "\n"
 
 
-def first_csv_row(lines: Iterable[str]) -> list[str]:
-    """Return the cells of the first row; empty for an empty file, or if the row is not CSV."""
-    sample = Feed(lines).peek()
-    try:
-        return next(csv.reader((line + "\n" for line in sample), delimiter=best_delimiter(sample, "src", "tgt")), [])
-    except csv.Error:
-        return []
-
-
 def csv_rows(feed: Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the cells of each row; a blank line has no cells."""
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
@@ -232,14 +223,16 @@ NumberedRow = tuple[int, Pair | BadRow]
 
 
 def first_row(form: str, lines: Iterable[str]) -> list[str]:
-    """Return the cells of the first line of a `tsv` or `csv`, which may be a header; empty for an empty file."""
+    """Return the cells of the first row of a `tsv` or `csv`, which may be a header; empty if there is none."""
     if form == "tsv":
         return next(iter(lines), "").split("\t")
-    remaining = iter(lines)
-    beginning = list(islice(remaining, 1))
-    if beginning and SEPARATOR_LINE.fullmatch(beginning[0]):
-        beginning = []
-    return first_csv_row(chain(beginning, remaining))
+    sample = Feed(lines).peek()
+    if sample and SEPARATOR_LINE.fullmatch(sample[0]):
+        del sample[0]
+    try:
+        return next(csv.reader((line + "\n" for line in sample), delimiter=best_delimiter(sample, "src", "tgt")), [])
+    except csv.Error:
+        return []
 
 
 def tsv_records(
