@@ -57,7 +57,7 @@ def read_pairs(
     """
     counts = counts if counts is not None else Counts()
     rows = numbered_rows(spec, src, tgt, swap=swap, replace=replace, counts=counts)
-    return _strip(_pairs(rows, spec, src, tgt, counts), counts, progress)
+    return _pairs(rows, spec, src, tgt, counts, progress)
 
 
 def numbered_rows(
@@ -108,20 +108,6 @@ def place_of(spec: str, src: str, tgt: str, number: int) -> str:
     return f"{spec} row {number}" if form in ("parquet", "dataset", "run") else f"{files[0]}:{number}"
 
 
-def _strip(pairs: Iterable[Pair], counts: Counts, progress: Progress | None) -> Iterator[Pair]:
-    """Strip white space, and skip pairs with an empty side. All pairs count as progress."""
-    for src, tgt in pairs:
-        pair = src.strip(), tgt.strip()
-        counts.read += 1
-        if progress and counts.read % PROGRESS_PAIRS == 0:
-            progress.update(PROGRESS_PAIRS)
-        if all(pair):
-            counts.used += 1
-            yield pair
-        else:
-            counts.skip(ONE_EMPTY if any(pair) else BOTH_EMPTY)
-
-
 def side_by_side(left: Iterator[str], right: Iterator[str], first: str, second: str) -> Iterator[Pair]:
     """Yield the lines of two texts in pairs.
 
@@ -154,8 +140,10 @@ def _note_order(spec: str, files: list[Path], src: str, tgt: str, counts: Counts
         counts.notices.append(f"{spec}: the first file is read as {src} in spite of its name; --swap swaps them")
 
 
-def _pairs(rows: Iterable[NumberedRow], spec: str, src: str, tgt: str, counts: Counts) -> Iterator[Pair]:
-    """Yield pairs, each side on one line.
+def _pairs(
+    rows: Iterable[NumberedRow], spec: str, src: str, tgt: str, counts: Counts, progress: Progress | None
+) -> Iterator[Pair]:
+    """Yield the pairs of rows, each side stripped and on one line, and skip those with an empty side.
 
     Raises:
         DataError: A row is not a pair.
@@ -170,7 +158,15 @@ def _pairs(rows: Iterable[NumberedRow], spec: str, src: str, tgt: str, counts: C
             if "\n" in src_text or "\n" in tgt_text:
                 with_line_break += 1
                 src_text, tgt_text = (text.replace("\r\n", " ").replace("\n", " ") for text in row)
-            yield src_text, tgt_text
+            pair = src_text.strip(), tgt_text.strip()
+            counts.read += 1
+            if progress and counts.read % PROGRESS_PAIRS == 0:
+                progress.update(PROGRESS_PAIRS)
+            if all(pair):
+                counts.used += 1
+                yield pair
+            else:
+                counts.skip(ONE_EMPTY if any(pair) else BOTH_EMPTY)
     finally:
         if with_line_break:
             counts.notices.append(f"{spec}: {tables.line_break_notice(with_line_break)}")
