@@ -24,7 +24,7 @@ from mtcli import limits
 from mtcli.errors import ModelError
 from mtcli.text.tokenizer import sentencepiece_file
 from mtcli.text.tokenizer.sentencepiece_file import NORMAL, UNIGRAM, SentencePieceModel
-from mtcli.text.tokenizer.vocabulary_file import call_native, encode_lines
+from mtcli.text.tokenizer.vocabulary_file import call_native, encode_lines, tokens_like
 
 UNKNOWN_TOKEN = "<unk>"
 START_NAMES = ("<s>", "<start>")
@@ -123,8 +123,14 @@ class SentencePieceSide:
         self.tokens: list[str] = list(vocabulary.tokens)
         self._id_of = {token: i for i, token in enumerate(self.tokens)}
         self.unknown = self._id_of[UNKNOWN_TOKEN]
-        self.byte_of = _byte_of(self.tokens) if model.byte_fallback else {}
-        self.tags = _tags(self.tokens)
+        names_of_bytes = tokens_like(BYTE_NAME, self.tokens) if model.byte_fallback else {}
+        self.byte_of = {i: int(name, 16) for name, i in names_of_bytes.items()}
+        self.tags = tokens_like(TAG, self.tokens)
+        self._content = [token.encode("utf-8") for token in self.tokens]
+        """What each token stands for, by id."""
+        self._content[self.unknown] = b""
+        for i, byte in self.byte_of.items():
+            self._content[i] = bytes([byte])
         self._native: NativeTokenizer = call_native(lambda: native_tokenizer(model))
         self._unknown_piece = model.unknown
         self._id_of_piece = [
@@ -171,15 +177,8 @@ class SentencePieceSide:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode ids to lines. Special tokens and `<unk>` are dropped, as in transformers; invalid UTF-8 is U+FFFD."""
-        return [self._decode_row([i for i in row if i >= NUM_SPECIALS]) for row in rows]
-
-    def _decode_row(self, ids: Sequence[int]) -> str:
-        if self.byte_of:
-            content = b"".join(map(self._bytes_of_token, ids))
-            text = content.decode("utf-8", errors="replace")
-        else:
-            text = "".join(map(self._text_of_token, ids))
-        return text.replace(SPACE, " ").strip()
+        lines = (b"".join(self._content[i] for i in row if i >= NUM_SPECIALS) for row in rows)
+        return [line.decode("utf-8", errors="replace").replace(SPACE, " ").strip() for line in lines]
 
     def split(self, text: str) -> list[int]:
         """Return the ids of the pieces that form a text, without those that the vocabulary does not have."""
@@ -187,25 +186,6 @@ class SentencePieceSide:
         pieces = call_native(lambda: model.tokenize(text.replace(" ", SPACE)), [text])
         ids = [self._id_of_piece[piece.id] for piece in pieces]
         return [i for i in ids if i != self.unknown]
-
-    def _text_of_token(self, token_id: int) -> str:
-        return "" if token_id == self.unknown else self.tokens[token_id]
-
-    def _bytes_of_token(self, token_id: int) -> bytes:
-        byte = self.byte_of.get(token_id)
-        return self._text_of_token(token_id).encode("utf-8") if byte is None else bytes([byte])
-
-
-def _tags(tokens: Sequence[str]) -> dict[str, int]:
-    """Return the id of each tag of a target language, by the language: `fra` for `>>fra<<`."""
-    named = ((i, TAG.fullmatch(token)) for i, token in enumerate(tokens))
-    return {match[1]: i for i, match in named if match}
-
-
-def _byte_of(tokens: Sequence[str]) -> dict[int, int]:
-    """Return the value of each token that stands for a byte, by its id."""
-    named = ((i, BYTE_NAME.fullmatch(token)) for i, token in enumerate(tokens))
-    return {i: int(match[1], 16) for i, match in named if match}
 
 
 def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:

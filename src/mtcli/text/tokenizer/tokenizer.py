@@ -51,6 +51,7 @@ from mtcli.text.tokenizer.vocabulary_file import (
     call_native,
     check_spec,
     encode_lines,
+    tokens_like,
 )
 
 KINDS = ("bpe", "word", "char")
@@ -371,8 +372,7 @@ class TrainedSide:
         self.tokens = check_spec(spec, name)
         self.byte_of = {len(SPECIALS) + byte: byte for byte in range(len(BYTES))}
         self.tag = marker_id("<bt>")
-        named = ((i, LANGUAGE_TAG.fullmatch(token)) for i, token in enumerate(self.tokens))
-        self.tags = {match[1]: i for i, match in named if match}
+        self.tags = tokens_like(LANGUAGE_TAG, self.tokens)
         model = spec["model"]
         self.spec = build_spec(self.tokens[len(RESERVED) :], model["merges"], whole_words=model["ignore_merges"])
         if model["merges"]:

@@ -4,6 +4,7 @@ The model in the file is byte-pair encoding with byte fallback. `text/tokenizer/
 the layout of the ids.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -111,6 +112,12 @@ def _is_merge(pair: Any, vocab: dict[str, int]) -> bool:
     if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(half, str) for half in pair)):
         return False
     return {*pair, "".join(pair)} <= vocab.keys()
+
+
+def tokens_like(pattern: re.Pattern[str], tokens: Sequence[str]) -> dict[str, int]:
+    """Return the ids of the tokens that match a pattern, by the text of its group."""
+    matches = ((i, pattern.fullmatch(token)) for i, token in enumerate(tokens))
+    return {match[1]: i for i, match in matches if match}
 
 
 def encode_lines(native: HFTokenizer, lines: Sequence[str]) -> Iterator[Encoding]:
