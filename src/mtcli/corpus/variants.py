@@ -100,11 +100,12 @@ class DrawnVariants:
     @classmethod
     def together(cls, drawn: Iterable["DrawnVariants"]) -> "DrawnVariants":
         """Return the variants of several portions, at least one, in their order."""
-        first, *others = drawn
-        for each in others:
-            src, tgt = _concatenated(first.src, each.src), _concatenated(first.tgt, each.tgt)
-            first = cls(np.concatenate([first.origins, each.origins]), src, tgt)
-        return first
+        portions = list(drawn)
+        return cls(
+            np.concatenate([each.origins for each in portions]),
+            _concatenated(*(each.src for each in portions)),
+            _concatenated(*(each.tgt for each in portions)),
+        )
 
 
 class Variants:
@@ -157,11 +158,18 @@ class Variants:
         return DrawnVariants.together(self.draw_portion(pairs, portion) for portion in self.portions(rows, key))
 
     def learn_words(self, pairs: EncodedPairs) -> None:
-        """Learn the words of the pairs of each direction, if this has not been done and a form needs them."""
-        if not self._words and SINGLE_WORD in self._forms:
-            self._words = {
-                direction: self._learn_words(pairs, direction) for direction in dict.fromkeys(self.languages)
-            }
+        """Learn which words of the pairs translate each other, if this has not been done and a form needs them.
+
+        Each direction has its own: among those of all, a word of a small one would have its translation too seldom.
+        """
+        if self._words or SINGLE_WORD not in self._forms:
+            return
+        for direction in dict.fromkeys(self.languages):
+            parts = zip(self.languages, pairwise(self._starts), strict=True)
+            rows = np.concatenate([np.arange(*bounds) for languages, bounds in parts if languages == direction])
+            step = -(-len(rows) // WORD_PAIRS) or 1
+            texts = self._texts(pairs, rows[::step].tolist()).values()
+            self._words[direction] = _Words([pair for _, pair in texts])
 
     def portions(self, rows: Ints, key: tuple[int, ...]) -> list[Portion]:
         """Choose the rows that are varied, and their forms. The arguments are those of `draw`."""
@@ -190,16 +198,6 @@ class Variants:
         wanted = (np.arange(MOST_JOINED - 1) < number[:, None]) & (num_others > 0)
         groups[is_joined, 1:] = np.where(wanted, rows[np.minimum(places, len(rows) - 1)], -1)
         return groups
-
-    def _learn_words(self, pairs: EncodedPairs, direction: Direction) -> "_Words":
-        """Learn which words of the pairs of a direction translate each other.
-
-        In the pairs of all directions, a word of a small one would have its translation too seldom.
-        """
-        parts = zip(self.languages, pairwise(self._starts), strict=True)
-        rows = np.concatenate([np.arange(*bounds) for languages, bounds in parts if languages == direction])
-        step = -(-len(rows) // WORD_PAIRS) or 1
-        return _Words([pair for _, pair in self._texts(pairs, rows[::step].tolist()).values()])
 
     def draw_portion(self, pairs: EncodedPairs, portion: Portion) -> DrawnVariants:
         """Draw the variants of a portion. The words must have been learned."""
@@ -369,8 +367,8 @@ def _taken(rows: Rows, numbers: Ints) -> Rows:
     return ids[np.repeat(starts[numbers] - before, kept) + np.arange(kept.sum())], kept
 
 
-def _concatenated(first: Rows, second: Rows) -> Rows:
-    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+def _concatenated(*rows: Rows) -> Rows:
+    return np.concatenate([ids for ids, _ in rows]), np.concatenate([lengths for _, lengths in rows])
 
 
 def with_capitals(pairs: Iterable[NumberedPair], languages: Sequence[Direction]) -> Iterator[NumberedPair]:

@@ -38,9 +38,7 @@ class Parent:
         """Return True if the model translates in a direction."""
         if self.directions:
             return any(same(src, direction.src) and same(tgt, direction.tgt) for src, tgt in self.directions)
-        targets = (self.tgt, *self.tokenizer.tags)
-        has_target = any(not are_different(own, direction.tgt) for own in targets)
-        return has_target and not are_different(self.src, direction.src)
+        return not are_different(self.src, direction.src) and self._is_target(direction.tgt)
 
     def choice(self, config: Config) -> Transfer:
         """Return how a child gets its tokenizer; never `auto`.
@@ -78,8 +76,11 @@ class Parent:
             return next((side for side in (0, 1) if any(same(own[side], language) for own in self.directions)), None)
         if not are_different(self.src, language):
             return 0
-        has_target = any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
-        return 1 if has_target else None
+        return 1 if self._is_target(language) else None
+
+    def _is_target(self, language: str) -> bool:
+        """Return True if a model that was not trained on several directions translates into a language."""
+        return any(not are_different(own, language) for own in (self.tgt, *self.tokenizer.tags))
 
     def matching_sides(self, src: str, tgt: str) -> tuple[int, int]:
         """Return the side that each side of a child resembles: that of its language, otherwise the same side."""
