@@ -9,7 +9,7 @@ data/info.json                       what all of it was made from; without it, t
 
 import logging
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -261,14 +261,10 @@ def _is_regular(path: Path) -> bool:
 def _starting_point(
     config: Config, run: Path, info: DataInfo | None, damaged: str | None, init: Parent | None
 ) -> tuple[Tokenizer | None, str | None, TakenOver | None]:
-    """Return what the data is built with.
-
-    Returns:
-        The tokenizer, None to train one; the checksum of the initial weights; and what was taken from a model of other
-        languages, if that is known.
+    """Return what the data is built with: the tokenizer, the checksum of the initial weights, and what was taken over.
 
     A run keeps the tokenizer and the checksum that it began with. If these are lost, it keeps the tokenizer that its
-    models depend on.
+    models depend on. The tokenizer is None to train one, and what was taken over is None if that is not known yet.
 
     Raises:
         ModelError: The tokenizer of `tokenizer.file` is missing, damaged, or not that of the models.
@@ -316,35 +312,31 @@ def _open(run: Path, info: DataInfo) -> Prepared:
     train = EncodedPairs(run / "data" / "train.arrow")
     if sum(rows for rows, _ in info.weights) != len(train):
         raise DataError(f"{run / 'data'}: its files do not belong together; delete it to prepare the data again")
+    sources = training_sources(info)
     return Prepared(
         tokenizer=Tokenizer.load(run / "tokenizer.json"),
         train=train,
         weights=sampling_weights(info),
-        sources=training_sources(info),
+        sources=sources,
         valid_split=read_directions(run, "valid", empty_ok=True),
         test_split=read_directions(run, "test", empty_ok=True),
         counts=info.counts,
         init=info.init,
         corrections=read_split(run, "corrections") if CORRECTIONS_FILE in info.files else (),
-        terms=_terms(run, info) if TERMS_FILE in info.files else None,
+        terms=_terms(run, [source.direction for source in sources]) if TERMS_FILE in info.files else None,
         transfer=info.transfer,
     )
 
 
-def _terms(run: Path, info: DataInfo) -> dict[Direction, TermAnnotator]:
+def _terms(run: Path, directions: Iterable[Direction]) -> dict[Direction, TermAnnotator]:
     """Read what finds terms in the pairs of each direction.
-
-    Args:
-        run: The run folder.
-        info: The content of its `info.json`.
 
     Raises:
         DataError: The file is missing or damaged.
     """
     path = run / TERMS_FILE
-    directions = list(dict.fromkeys(source.direction for source in training_sources(info)))
     try:
-        return annotators_from_json(read_regular(path), directions)
+        return annotators_from_json(read_regular(path), list(dict.fromkeys(directions)))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); delete {run / 'data'} to prepare the data again") from None
 
