@@ -187,7 +187,14 @@ def xml_records(
     with open_bytes(path) as opened:
         file = _replacing(opened, counts) if replace else opened
         units = tmx_units(file, str(path)) if form == "tmx" else xliff_units(file, str(path), default_languages)
-        yield from _pairs(units, selection, counts)
+        try:
+            for unit in units:
+                pair = selection.pair(unit)
+                if pair is not None:
+                    yield unit.line, pair
+            selection.check()
+        finally:
+            counts.notices += [f"{path}: {notice}" for notice in selection.notices()]
 
 
 def xml_languages(form: XmlForm, path: Path) -> list[str]:
@@ -262,10 +269,8 @@ class _Selection:
         """Yield what the user should know, one line each."""
         codes = self.src, self.tgt
         if any(set(languages) - {code} for languages, code in zip(self.used, codes, strict=True)):
-            read = []
-            for languages, code in zip(self.used, codes, strict=True):
-                read.append(f"{', '.join(map(repr, languages))} as {code}")
-            yield f"read {' and '.join(read)}"
+            source, target = (", ".join(map(repr, languages)) for languages in self.used)
+            yield f"read {source} as {self.src} and {target} as {self.tgt}"
         if self.incomplete:
             yield f"{counted(self.incomplete, 'unit')} without both {self.src} and {self.tgt}: not pairs, not read"
         if self.untranslated:
@@ -276,18 +281,6 @@ class _Selection:
             yield f"{counted(self.with_tags, 'pair')} with inline tags, which are removed"
         if self.with_line_break:
             yield line_break_notice(self.with_line_break)
-
-
-def _pairs(units: Iterable[Unit], selection: _Selection, counts: Counts) -> Iterator[NumberedRow]:
-    """Yield the pairs of units; at the end, add the notices."""
-    try:
-        for unit in units:
-            pair = selection.pair(unit)
-            if pair is not None:
-                yield unit.line, pair
-        selection.check()
-    finally:
-        counts.notices += [f"{selection.name}: {notice}" for notice in selection.notices()]
 
 
 def _best(segments: Iterable[Segment], code: str, other: str) -> list[Segment]:
