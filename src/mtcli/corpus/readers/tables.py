@@ -323,51 +323,31 @@ def csv_records(
         notice += f"; line 1 ({shown}) does not name its languages: the first two columns are read"
     notices.append(notice)
     body = rows if header else chain([(first_number, first_cells)], rows)
-    records = _csv_pairs(body, columns, first_number, width, delimiter, name, notices)
-    yield from records if header else _note_title(records, name, notices)
+
+    def records() -> Iterator[NumberedRow]:
+        with_line_break = 0
+        try:
+            for number, cells in body:
+                if cells and len(cells) != width:
+                    problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
+                    remedy = "put a side that contains the separator in quotation marks"
+                    yield number, BadRow(problem, remedy, delimiter.join(cells))
+                    continue
+                pair = (cells[columns.src], cells[columns.tgt]) if cells else ("", "")
+                if "\n" in pair[0] or "\n" in pair[1]:
+                    with_line_break += 1
+                    pair = pair[0].replace("\n", " "), pair[1].replace("\n", " ")
+                yield number, pair
+        finally:
+            if with_line_break:
+                notices.append(f"{name}: {line_break_notice(with_line_break)}")
+
+    yield from records() if header else _note_title(records(), name, notices)
 
 
 def _names_separator(cells: Sequence[str]) -> bool:
     """Return True for the cells of a `SEPARATOR_LINE`."""
     return bool(cells) and not any(cells[1:]) and SEPARATOR_LINE.fullmatch(cells[0]) is not None
-
-
-def _csv_pairs(
-    rows: Iterable[tuple[int, list[str]]],
-    columns: Columns,
-    first_number: int,
-    width: int,
-    delimiter: str,
-    name: str,
-    notices: list[str],
-) -> Iterator[NumberedRow]:
-    """Select the two sides of rows; at the end, note the line breaks that became spaces.
-
-    Args:
-        rows: Line numbers and cells.
-        columns: The columns of the two sides.
-        first_number: The number of the first line with cells.
-        width: The number of cells in that line.
-        delimiter: What separates the cells.
-        name: The name of the file.
-        notices: Receives the notice.
-    """
-    with_line_break = 0
-    try:
-        for number, cells in rows:
-            if cells and len(cells) != width:
-                problem = f"{counted(len(cells), 'column')}, and line {first_number} has {width}"
-                remedy = "put a side that contains the separator in quotation marks"
-                yield number, BadRow(problem, remedy, delimiter.join(cells))
-                continue
-            pair = (cells[columns.src], cells[columns.tgt]) if cells else ("", "")
-            if "\n" in pair[0] or "\n" in pair[1]:
-                with_line_break += 1
-                pair = pair[0].replace("\n", " "), pair[1].replace("\n", " ")
-            yield number, pair
-    finally:
-        if with_line_break:
-            notices.append(f"{name}: {line_break_notice(with_line_break)}")
 
 
 def _note_title(records: Iterator[NumberedRow], name: str, notices: list[str]) -> Iterator[NumberedRow]:
