@@ -44,6 +44,9 @@ CORRECTIONS_FILE = "data/corrections.jsonl"
 TERMS_FILE = "data/terms.json"
 """The file that it also writes with `data.terms`: which words translate each other, see `TermAnnotator`."""
 
+MAX_UNKNOWN = 0.01
+"""Share of targets with unknown characters from which on a warning says so."""
+
 
 def build_data(
     config: Config,
@@ -299,10 +302,6 @@ def _refuse_missing_tags(name: str, cache: Path, pairs: int, tokenizer: Tokenize
             f"give one of {', '.join(sorted(tokenizer.tags))} with --tgt, or begin each source with the tag of one, "
             f"such as >>{min(tokenizer.tags)}<<"
         )
-
-
-MAX_UNKNOWN = 0.01
-"""Share of targets with unknown characters from which on a warning says so."""
 
 
 def _warn_of_unknown_text(name: str, samples: Sequence[SpreadSample], tokenizer: Tokenizer) -> None:

@@ -30,6 +30,10 @@ MIN_FREQUENCY = 2
 """A character, a word or a pair of tokens that occurs only once is not worth an embedding."""
 MIN_ALPHABET = 256
 """An alphabet up to this size is kept whole; a larger one gets at most half of the vocabulary."""
+FIRST_PRIVATE = 0xF0000
+"""Code point of the private character that stands for token 0 where further merges are learned."""
+MAX_EXTENDED = 100_000
+"""Tokens of a vocabulary that can be extended at most: each has a private character, of which there are 131,068."""
 
 
 def default_vocab_size(words: int, kind: str = "bpe") -> int:
@@ -150,12 +154,6 @@ def extend(
             tokens.append(left + right)
         merges.append([left, right])
     return TrainedSide(build_spec([*tokens, *tags], merges, whole_words=False), "the vocabulary")
-
-
-FIRST_PRIVATE = 0xF0000
-"""Code point of the private character that stands for token 0 where further merges are learned."""
-MAX_EXTENDED = 100_000
-"""Tokens of a vocabulary that can be extended at most: each has a private character, of which there are 131,068."""
 
 
 def _learn_further_merges(side: TrainedSide, sample: _Sample, room: int) -> list[tuple[str, str]]:
