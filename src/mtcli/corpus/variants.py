@@ -143,7 +143,7 @@ class Variants:
         """The words of the pairs of each direction, with `SINGLE_WORD`; learned with the first draw."""
         self._forms = list(shares)
         self._bounds = np.cumsum(list(shares.values()))
-        self._not_text = {tokenizer.unknown} if tokenizer.sentencepiece else {marker_id("<term>")}
+        self._not_text = frozenset([marker_id("<term>") if tokenizer.unknown is None else tokenizer.unknown])
         """Tokens whose pairs are not varied: they cannot be decoded, or are annotations."""
 
     def draw(self, pairs: EncodedPairs, rows: Ints, key: tuple[int, ...]) -> DrawnVariants:
@@ -262,8 +262,7 @@ class Variants:
 
     def _texts(self, pairs: EncodedPairs, rows: Sequence[int]) -> dict[int, tuple[list[int], Pair]]:
         """Return the tag and the text of rows. Rows without text are left out, and those with annotations."""
-        usable = [row for row in rows if all(self._not_text.isdisjoint(side.tolist()) for side in pairs[row])]
-        found = pairs.texts(usable, self.tokenizer)
+        found = pairs.texts(rows, self.tokenizer, self._not_text)
         return {row: (tag, pair) for row, tag, pair in found if pair[0].strip() and pair[1].strip()}
 
 

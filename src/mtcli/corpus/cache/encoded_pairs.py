@@ -80,20 +80,27 @@ class EncodedPairs:
         src, tgt = (values[offsets[i] : offsets[i + 1]] for values, offsets in self._chunks[chunk])
         return src, tgt
 
-    def texts(self, rows: Iterable[int], tokenizer: Tokenizer) -> Iterator[tuple[int, list[int], Pair]]:
+    def texts(
+        self, rows: Iterable[int], tokenizer: Tokenizer, unwanted: frozenset[int] = frozenset()
+    ) -> Iterator[tuple[int, list[int], Pair]]:
         """Yield rows with the tags that their sources begin with, and the text of both sides behind these tags.
 
         Args:
             rows: Row numbers.
             tokenizer: The tokenizer of the pairs.
+            unwanted: Rows with one of these tokens are left out.
         """
         known = {*tokenizer.tags.values(), tokenizer.back_translation_tag}
-        numbers = list(rows)
-        sides = [[side.tolist() for side in self[row]] for row in numbers]
-        tags = [list(takewhile(known.__contains__, src)) for src, _ in sides]
-        src = tokenizer.decode_src([ids[len(tag) :] for tag, (ids, _) in zip(tags, sides, strict=True)])
-        tgt = tokenizer.decode([ids for _, ids in sides])
-        return zip(numbers, tags, zip(src, tgt, strict=True), strict=True)
+        found = []
+        for row in rows:
+            src, tgt = (side.tolist() for side in self[row])
+            if unwanted.isdisjoint(src) and unwanted.isdisjoint(tgt):
+                tags = list(takewhile(known.__contains__, src))
+                found.append((row, tags, src[len(tags) :], tgt))
+        sources = tokenizer.decode_src([src for _, _, src, _ in found])
+        targets = tokenizer.decode([tgt for *_, tgt in found])
+        for (row, tags, _, _), src_text, tgt_text in zip(found, sources, targets, strict=True):
+            yield row, tags, (src_text, tgt_text)
 
     def origins(self, rows: Ints) -> Ints:
         """Return the same rows, which are no variants; see `EpochPairs.origins`."""
