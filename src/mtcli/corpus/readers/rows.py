@@ -148,10 +148,7 @@ def parquet_rows(path: Path, src: str, tgt: str) -> Iterator[object]:
     Raises:
         DataError: It is damaged, or a language has no column.
     """
-    import pyarrow.parquet as pq
-
-    # Arrow cannot open a name that is not UTF-8, so Python opens the file.
-    with _parquet_errors(path), path.open("rb") as opened, pq.ParquetFile(opened) as file:
+    with _parquet_file(path) as file:
         columns = _columns(str(path), file.schema_arrow.names, src, tgt)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns):
             yield from batch.to_pylist()
@@ -164,9 +161,8 @@ def parquet_keys(path: Path) -> list[str]:
         DataError: It is damaged.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    with _parquet_errors(path), path.open("rb") as opened, pq.ParquetFile(opened) as file:
+    with _parquet_file(path) as file:
         schema = file.schema_arrow
     if "translation" in schema.names:
         inner = schema.field("translation").type
@@ -176,11 +172,15 @@ def parquet_keys(path: Path) -> list[str]:
 
 
 @contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
+def _parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file. If it is damaged, opening it or the block raises a DataError."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
-        yield
+        # Arrow cannot open a name that is not UTF-8, so Python opens the file.
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+            yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not readable as Parquet ({_one_line(error)}); write it again") from None
 
@@ -194,7 +194,7 @@ def dataset_name(spec: str) -> tuple[str, str | None, str]:
     return name, config or None, split or "train"
 
 
-def is_local(spec: str) -> bool:
+def _is_local(spec: str) -> bool:
     """Return True if the name of a data set is that of a folder, not one on the Hub."""
     return Path(dataset_name(spec)[0]).is_dir()
 
@@ -215,7 +215,7 @@ def dataset_rows(spec: str, src: str, tgt: str) -> Iterator[object]:
     split = dataset_name(spec)[2]
     with _opened(spec, src) as (builder, rows):
         columns = _columns(spec, _column_names(rows), src, tgt)
-        is_stored = not (is_local(spec) or _too_large(builder))
+        is_stored = not (_is_local(spec) or _too_large(builder))
         if is_stored or "[" in split:
             builder.download_and_prepare()
             rows = builder.as_dataset(split=split)
@@ -257,7 +257,7 @@ def _opened(spec: str, src: str) -> Iterator[tuple[Any, Any]]:
     The many exceptions of the Hub, the network and the loaders become a DataError, also those of the block.
     """
     name = dataset_name(spec)[0]
-    if not is_local(spec):
+    if not _is_local(spec):
         _announce(name)
     try:
         yield _stream(spec)
@@ -266,7 +266,7 @@ def _opened(spec: str, src: str) -> Iterator[tuple[Any, Any]]:
     except Exception as error:
         import datasets
 
-        tried = "" if is_local(spec) else f"no {name}.{src} here, and from the Hub: "
+        tried = "" if _is_local(spec) else f"no {name}.{src} here, and from the Hub: "
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetBuildError) else None
         raise DataError(f"{spec}: {tried}{_one_line(cause or error)}; {_remedy(error, spec)}") from None
 
@@ -313,7 +313,7 @@ def _remedy(error: Exception, spec: str) -> str:
 
     if str(error).startswith(("Config name is missing", "BuilderConfig", "Bad split")):  # lists the existing ones
         return f"choose by {dataset_name(spec)[0]}:CONFIG#SPLIT"
-    if is_local(spec):
+    if _is_local(spec):
         return "give a folder of .parquet, .jsonl, .tsv or .csv files that name their languages"
     if isinstance(error, DatasetNotFoundError):
         return "check the name; one that is private or gated needs `hf auth login`"
