@@ -69,14 +69,28 @@ class Recaser:
         self._num_tokens: dict[str, int] = {}
         """The number of tokens of each form of a word."""
 
-    def casing_of(self, text: str) -> Casing:
-        """Return how a sentence is written. Most sentences take no time."""
-        if text[1:].islower() or not self._may_be_recased(text):
-            return Casing.SENTENCE
-        return self._casing_of(text)
+    def known_form(self, text: str) -> tuple[str, Casing]:
+        """Return a sentence as the model knows it, with the same length, and how it is written."""
+        casing = self._casing_of(text) if self._may_be_recased(text) else Casing.SENTENCE
+        if casing is Casing.SENTENCE:
+            return text, casing
+        spans = _word_spans(text, _fixed_spans(text))
+        words = [text[start:end] for start, end in spans]
+        self._count_tokens(words)
+        parts = []
+        end = 0
+        for (start, next_end), word in zip(spans, words, strict=True):
+            form = self._normal_form(word, casing)
+            if not any(map(str.isalnum, LANGUAGE_TAG.sub("", text[:start]))):
+                form = capitalized(form, self._src)
+            parts += [text[end:start], form]
+            end = next_end
+        return "".join([*parts, text[end:]]), casing
 
     def _may_be_recased(self, text: str) -> bool:
-        """Return True if enough words begin with a capital. Signs may stand before a few."""
+        """Return True if enough words begin with a capital, signs before a few aside. It takes little time."""
+        if text[1:].islower():
+            return False
         if text.isupper():
             return True
         words = text.split()
@@ -108,33 +122,6 @@ class Recaser:
         small = self._num_tokens[lower(word, self._src)]
         written = self._num_tokens[word]
         return small < written or small == written == 1
-
-    def known_form(self, text: str) -> tuple[str, Casing]:
-        """Return a sentence as the model knows it, and how it is written."""
-        casing = self.casing_of(text)
-        return self.normal(text, casing), casing
-
-    def normal(self, text: str, casing: Casing) -> str:
-        """Return a sentence as the model knows it. It has the same length.
-
-        Args:
-            text: The sentence.
-            casing: How it is written.
-        """
-        if casing is Casing.SENTENCE:
-            return text
-        spans = _word_spans(text, _fixed_spans(text))
-        words = [text[start:end] for start, end in spans]
-        self._count_tokens(words)
-        parts = []
-        end = 0
-        for (start, next_end), word in zip(spans, words, strict=True):
-            form = self._normal_form(word, casing)
-            if not any(map(str.isalnum, LANGUAGE_TAG.sub("", text[:start]))):
-                form = capitalized(form, self._src)
-            parts += [text[end:start], form]
-            end = next_end
-        return "".join([*parts, text[end:]])
 
     def _normal_form(self, word: str, casing: Casing) -> str:
         """Return a word in the case with the fewest tokens, in lower case if several have as many."""
