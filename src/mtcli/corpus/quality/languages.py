@@ -131,22 +131,16 @@ class LanguageCheck:
             return
         identifier = LanguageIdentifier()
         for side, option in enumerate(("--src", "--tgt")):
-            notice = self._wrong_language(identifier, side, option)
-            if notice:
-                yield notice
-
-    def _wrong_language(self, identifier: LanguageIdentifier, side: int, option: str) -> str | None:
-        """Return what to say about a side in another language than the declared one."""
-        declared = self.bases[side]
-        if declared is None or declared not in identifier.codes:
-            return None
-        shares = _shares([pair[side] for pair in self.sample.pairs], identifier)
-        found, share = max(shares.items(), key=lambda item: item[1])
-        if found == declared or share < MIN_FOUND or shares.get(declared, 0.0) > MAX_DECLARED:
-            return None
-        language = f"{english_name(found)} ({found})"
-        looks = f"{_percent(share)} of {counted(len(self.sample.pairs), 'sentence')} look like {language}"
-        return f"{option} is {self.codes[side]}, but {looks}; correct {option}"
+            declared = self.bases[side]
+            if declared is None or declared not in identifier.codes:
+                continue
+            shares = _shares([pair[side] for pair in self.sample.pairs], identifier)
+            found, share = max(shares.items(), key=lambda item: item[1])
+            if found == declared or share < MIN_FOUND or shares.get(declared, 0.0) > MAX_DECLARED:
+                continue
+            language = f"{english_name(found)} ({found})"
+            looks = f"{_percent(share)} of {counted(len(self.sample.pairs), 'sentence')} look like {language}"
+            yield f"{option} is {self.codes[side]}, but {looks}; correct {option}"
 
 
 def _has_words(text: str) -> bool:
