@@ -38,9 +38,8 @@ class EncodedPairs:
             DataError: The file is missing or damaged.
         """
         self.path = path
-        self._words, self._chunks = _open(path)
+        self._words, self._chunks, places = _open(path)
         self._starts = np.cumsum([0, *(len(sides[0][1]) - 1 for sides in self._chunks)])
-        places = [[_index_in(self._words, array) for side in sides for array in side] for sides in self._chunks]
         self._places = np.array(places, dtype=np.int64).reshape(-1, 2, 2)
         """Where the values and the offsets of both sides of each chunk begin in the file, (chunks, 2, 2)."""
 
@@ -125,11 +124,12 @@ class EncodedPairs:
         return src, tgt
 
 
-def _open(path: Path) -> tuple[Ids, list[list[tuple[Ids, Ids]]]]:
+def _open(path: Path) -> tuple[Ids, list[list[tuple[Ids, Ids]]], list[list[int]]]:
     """Map a cache into memory, and check it.
 
     Returns:
-        The file as one array, and for each chunk the values and the offsets of both sides, which are views of it.
+        The file as one array; for each chunk the values and the offsets of both sides, which are views of it; and for
+        each chunk the indices at which these four begin.
 
     Raises:
         DataError: The file is missing or damaged.
@@ -152,11 +152,10 @@ def _open(path: Path) -> tuple[Ids, list[list[tuple[Ids, Ids]]]]:
         content = file.read_buffer()
         words = np.frombuffer(content, dtype=np.int32, count=content.size // np.dtype(np.int32).itemsize)
         chunks = [[(_view(side.values), _view(side.offsets)) for side in batch.columns] for batch in batches]
-        for array in chain.from_iterable(chain.from_iterable(chunks)):
-            _index_in(words, array)
+        places = [[_index_in(words, array) for side in sides for array in side] for sides in chunks]
     except (OSError, ValueError) as error:  # Arrow's own errors are subclasses of these
         raise DataError(f"{path}: not a readable cache of encoded pairs: {error}") from None
-    return words, chunks
+    return words, chunks, places
 
 
 def _index_in(words: Ids, array: Ids) -> int:
