@@ -47,10 +47,6 @@ class Columns:
     from_header: bool = True
     """A header names them, by languages or as source and target."""
 
-    def swapped(self) -> Columns:
-        """Return the columns with source and target swapped, unless the header names their languages."""
-        return self if self.named else replace(self, src=self.tgt, tgt=self.src)
-
 
 def find_columns(cells: Sequence[str], src: str, tgt: str) -> Columns | None:
     """Return the columns of the two sides if these cells are a header; None: they are not.
@@ -96,19 +92,19 @@ def _neutral_column(cells: Sequence[str], names: frozenset[str]) -> int | None:
     return next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
 
 
-def read_header(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns | None:
-    """Return the columns that the first row names, swapped if that applies, with a notice; None: it is not a header.
+def _read_columns(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns:
+    """Return the columns that the first row names, with a notice, otherwise the first two; swapped if that applies.
 
     Raises:
-        DataError: It names other languages.
+        DataError: The row names other languages.
     """
     try:
-        columns = find_columns(first, src, tgt)
+        columns = find_columns(first, src, tgt) or Columns(from_header=False)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from None
-    if columns and swap:
-        columns = columns.swapped()
-    if columns:
+    if swap and not columns.named:
+        columns = replace(columns, src=columns.tgt, tgt=columns.src)
+    if columns.from_header:
         titles = f"{first[columns.src].strip()!r} as {src} and {first[columns.tgt].strip()!r} as {tgt}"
         notices.append(f"{name}: line 1 names the columns: read {titles}")
     return columns
@@ -254,12 +250,10 @@ def tsv_records(
     first = next(numbered, None)
     if first is None:
         return
-    header = read_header(first[1].split("\t"), name, src, tgt, swap, notices)
-    by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
-    columns = header or by_position
-    body = numbered if header else chain([first], numbered)
+    columns = _read_columns(first[1].split("\t"), name, src, tgt, swap, notices)
+    body = numbered if columns.from_header else chain([first], numbered)
     records = _note_quotes(_tsv_pairs(body, columns, name, notices), name, notices)
-    yield from records if header else _note_title(records, name, notices)
+    yield from records if columns.from_header else _note_title(records, name, notices)
 
 
 def _tsv_pairs(
@@ -314,15 +308,13 @@ def csv_records(
     width = len(first_cells)
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
-    header = read_header(first_cells, name, src, tgt, swap, notices)
-    by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
-    columns = header or by_position
+    columns = _read_columns(first_cells, name, src, tgt, swap, notices)
     notice = f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}"
-    if not header and width > 2:
+    if not columns.from_header and width > 2:
         shown = ", ".join(cell.strip()[:20] for cell in first_cells[:4])
         notice += f"; line 1 ({shown}) does not name its languages: the first two columns are read"
     notices.append(notice)
-    body = rows if header else chain([(first_number, first_cells)], rows)
+    body = rows if columns.from_header else chain([(first_number, first_cells)], rows)
 
     def records() -> Iterator[NumberedRow]:
         with_line_break = 0
@@ -342,7 +334,7 @@ def csv_records(
             if with_line_break:
                 notices.append(f"{name}: {line_break_notice(with_line_break)}")
 
-    yield from records() if header else _note_title(records(), name, notices)
+    yield from records() if columns.from_header else _note_title(records(), name, notices)
 
 
 def _names_separator(cells: Sequence[str]) -> bool:
