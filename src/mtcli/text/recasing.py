@@ -88,7 +88,7 @@ class Recaser:
         return "".join([*parts, text[end:]]), casing
 
     def _may_be_recased(self, text: str) -> bool:
-        """Return True if enough words begin with a capital, signs before a few aside. It takes little time."""
+        """Return True if enough words begin with a capital; signs may stand before a few. It takes little time."""
         if text[1:].islower():
             return False
         if text.isupper():

@@ -87,7 +87,7 @@ class EncodedPairs:
         Args:
             rows: Row numbers.
             tokenizer: The tokenizer of the pairs.
-            unwanted: Rows with one of these tokens are left out.
+            unwanted: Rows with one of these tokens are omitted.
         """
         known = {*tokenizer.tags.values(), tokenizer.back_translation_tag}
         found = []
