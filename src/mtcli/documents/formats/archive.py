@@ -4,12 +4,15 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document
+from mtcli.documents.formats.structure import Digest
+from mtcli.documents.formats.xml_markup import parse
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
@@ -76,7 +79,8 @@ class ArchiveDocument:
             return self._content
         written |= self._edited
         entries = [ArchiveEntry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
-        return write_archive(entries, read_comment(self._content))
+        with zipfile.ZipFile(io.BytesIO(self._content)) as archive:
+            return write_archive(entries, archive.comment)
 
 
 def read_archive(content: bytes, name: str) -> list[ArchiveEntry]:
@@ -98,14 +102,8 @@ def read_archive(content: bytes, name: str) -> list[ArchiveEntry]:
         raise DataError(f"{name}: a damaged archive ({error}); save the document again") from None
 
 
-def read_comment(content: bytes) -> bytes:
-    """Return the comment of an archive that `read_archive` has read."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.comment
-
-
-def read_part(entry: ArchiveEntry, name: str) -> tuple[str, str, Element]:
-    """Return the text of a part of XML, its encoding and its outermost element.
+def read_part(entry: ArchiveEntry, name: str) -> tuple[EncodedText, Element]:
+    """Return the text of a part of XML and its outermost element.
 
     Args:
         entry: The part.
@@ -115,19 +113,24 @@ def read_part(entry: ArchiveEntry, name: str) -> tuple[str, str, Element]:
         DataError: It is too large, not well-formed or unsafe.
     """
     inner_name = f"{name}: {entry.name}"
-    check_part_size(entry, name)
-    text, encoding = decode_xml(entry.content, inner_name)
-    return text, encoding, read_xml(text, inner_name)
-
-
-def check_part_size(entry: ArchiveEntry, name: str) -> None:
-    """Check the size of a part with text.
-
-    Raises:
-        DataError: It is larger than `PART_BYTES`.
-    """
     if len(entry.content) > PART_BYTES:
-        raise DataError(f"{name}: {entry.name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
+        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
+    return parse(entry.content, inner_name)
+
+
+def archive_structure(entries: Iterable[ArchiveEntry], part_structure: Callable[[ArchiveEntry], int | None]) -> int:
+    """Return a hash of all files of an archive; see `format.Structure`.
+
+    Args:
+        entries: The files.
+        part_structure: Returns a hash of what a translation must not change in a part; None: it must stay as it is.
+    """
+    digest = Digest()
+    for entry in entries:
+        digest.add(entry.name)
+        part = part_structure(entry)
+        digest.add(entry.content if part is None else part)
+    return digest.value
 
 
 def write_archive(entries: Sequence[ArchiveEntry], comment: bytes = b"") -> bytes:

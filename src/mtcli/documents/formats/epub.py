@@ -10,14 +10,20 @@ from urllib.parse import unquote
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import html
-from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, ArchiveEntry, read_archive, read_part
-from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.archive import (
+    PART_BYTES,
+    ArchiveDocument,
+    ArchiveEntry,
+    archive_structure,
+    read_archive,
+    read_part,
+)
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import make_span
 from mtcli.documents.formats.slots import SlotDocument, Span, render_with
-from mtcli.documents.formats.structure import Digest, tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, inline_items
+from mtcli.documents.formats.structure import tree_structure
+from mtcli.documents.formats.xml_markup import inline_items
 from mtcli.errors import DataError
 
 CONTAINER = "META-INF/container.xml"
@@ -50,28 +56,26 @@ def read(content: bytes, options: ReadOptions) -> Document:
         if kind in PAGES:
             parts[entry.name] = html.read(entry.content, _options_of(entry, options), is_xhtml=True)
         elif kind == CONTENTS:
-            text, encoding, root = read_part(entry, options.name)
-            parts[entry.name] = SlotDocument(EncodedText(text, encoding), list(_labels(text, root)))
+            source, root = read_part(entry, options.name)
+            parts[entry.name] = SlotDocument(source, list(_labels(source.text, root)))
     return ArchiveDocument(content, entries, parts)
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the tags of the pages, and of all other files; see `format.Structure`."""
-    digest = Digest()
     entries = read_archive(content, options.name)
     types = _types(entries, options.name)
-    for entry in entries:
-        digest.add(entry.name)
+
+    def part_structure(entry: ArchiveEntry) -> int | None:
         kind = types.get(entry.name)
         if kind in PAGES:
-            digest.add(html.structure(entry.content, _options_of(entry, options), is_xhtml=True))
-        elif kind == CONTENTS:
-            _, _, root = read_part(entry, options.name)
-            digest.add(tree_structure(root, without=_is_label))
-            digest.add(tuple(sorted(_tags_of_labels(root))))
-        else:
-            digest.add(entry.content)
-    return digest.value
+            return html.structure(entry.content, _options_of(entry, options), is_xhtml=True)
+        if kind == CONTENTS:
+            _, root = read_part(entry, options.name)
+            return hash((tree_structure(root, without=_is_label), *sorted(_tags_of_labels(root))))
+        return None
+
+    return archive_structure(entries, part_structure)
 
 
 def _options_of(entry: ArchiveEntry, options: ReadOptions) -> ReadOptions:
@@ -90,11 +94,11 @@ def _types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
         problem = f"its type is {mimetype[:80]}" if CONTAINER in by_name else f"its archive has no {CONTAINER}"
         raise DataError(f"{name}: not a book in EPUB: {problem}")
     types: dict[str, str] = {}
-    _, _, container = read_part(by_name[CONTAINER], name)
+    _, container = read_part(by_name[CONTAINER], name)
     for package_name in _package_names(container):
         if package_name not in by_name:
             raise DataError(f"{name}: its archive has no {package_name!a}, which {CONTAINER} names")
-        _, _, package = read_part(by_name[package_name], name)
+        _, package = read_part(by_name[package_name], name)
         for manifest in package.elements("manifest"):
             for item in manifest.elements("item"):
                 path = _path(package_name, item.attributes.get("href", ""))
@@ -121,7 +125,7 @@ def _path(package_name: str, address: str) -> str:
 
 def _encrypted(entry: ArchiveEntry, name: str) -> Iterator[str]:
     """Yield the names of the entries that are encrypted, such as fonts."""
-    _, _, root = read_part(entry, name)
+    _, root = read_part(entry, name)
     for data in root.elements("EncryptedData"):
         for cipher in data.elements("CipherData"):
             for reference in cipher.elements("CipherReference"):
@@ -144,7 +148,7 @@ def _tags_of_labels(element: Element, *, in_label: bool = False) -> Iterator[str
 def _labels(text: str, element: Element) -> Iterator[Span]:
     """Yield the labels in a table of contents."""
     if _is_label(element):
-        span = make_span(text, list(inline_items(text, element, lambda _: InlineRole("pair"))), _RENDER)
+        span = make_span(text, list(inline_items(text, element)), _RENDER)
         if span:
             yield span
     for child in element.elements():

@@ -178,7 +178,7 @@ def _named_in(entry: ArchiveEntry, kind: str, name: str) -> Iterator[str]:
     """Yield the texts that a part names."""
     inner_name = f"{name}: {entry.name}"
     if _WITH_NAMES.search(kind):
-        _, _, root = read_part(entry, name)
+        _, root = read_part(entry, name)
         for group in root.elements("tableColumns", "cacheFields"):
             for column in group.elements("tableColumn", "cacheField"):
                 yield _ESCAPED.sub(" ", column.attributes.get("name", ""))
@@ -219,7 +219,8 @@ def recalculation(entries: Sequence[ArchiveEntry], types: Mapping[str, str], nam
     if not any(is_sheet(types.get(entry.name, "")) and _TEXT_RESULT.search(entry.content) for entry in entries):
         return {}
     main = next(entry for entry in entries if is_workbook_part(types.get(entry.name, "")))
-    text, encoding, root = read_part(main, name)
+    source, root = read_part(main, name)
+    text = source.text
     prefix = tag_name(text, root).removesuffix(root.name)
     existing = next(root.elements("calcPr"), None)
     if existing:
@@ -229,7 +230,7 @@ def recalculation(entries: Sequence[ArchiveEntry], types: Mapping[str, str], nam
         follower = next(root.elements(*_AFTER_CALCULATION), None)
         place = follower.start if follower else root.close
         edit = Edit(place, place, f'<{prefix}calcPr fullCalcOnLoad="1"/>')
-    return {main.name: with_edits(text, [edit]).encode(encoding, "xmlcharrefreplace")}
+    return {main.name: source.encode(with_edits(text, [edit]), "xmlcharrefreplace")}
 
 
 def _with_request(start_tag: str) -> str:

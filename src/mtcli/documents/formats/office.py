@@ -11,12 +11,10 @@ from pathlib import PurePath
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
-from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
-from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, archive_structure, read_archive, read_part
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import SlotDocument, Span
-from mtcli.documents.formats.structure import Digest
 from mtcli.errors import DataError
 
 CONTENT_TYPES = "[Content_Types].xml"
@@ -58,9 +56,9 @@ def read(content: bytes, options: ReadOptions) -> Document:
     parts: dict[str, Document] = {}
     for entry in entries:
         if _has_text(entry, types):
-            text, encoding, root = read_part(entry, name)
-            spans = list(_spans(text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None))
-            parts[entry.name] = SlotDocument(EncodedText(text, encoding), spans)
+            source, root = read_part(entry, name)
+            spans = _spans(source.text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None)
+            parts[entry.name] = SlotDocument(source, list(spans))
     named.warn(name)
     edits = excel.recalculation(entries, types, name) if is_workbook else {}
     return ArchiveDocument(content, entries, parts, edits)
@@ -68,17 +66,15 @@ def read(content: bytes, options: ReadOptions) -> Document:
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the elements of the parts with text, without their runs; see `format.Structure`."""
-    digest = Digest()
     entries = read_archive(content, options.name)
     types = _content_types(entries, options.name)
-    for entry in entries:
-        digest.add(entry.name)
+
+    def part_structure(entry: ArchiveEntry) -> int | None:
         if _has_text(entry, types) or excel.is_workbook_part(types.get(entry.name, "")):
-            _, _, root = read_part(entry, options.name)
-            digest.add(_structure(root, None))
-        else:
-            digest.add(entry.content)
-    return digest.value
+            return _structure(read_part(entry, options.name)[1], None)
+        return None
+
+    return archive_structure(entries, part_structure)
 
 
 def _suffix(name: str) -> str:
@@ -97,7 +93,7 @@ def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, s
     if found is None:
         kind, _ = KINDS[_suffix(name)]
         raise DataError(f"{name}: not {_article(kind)}: its archive has no {CONTENT_TYPES}")
-    _, _, root = read_part(found, name)
+    _, root = read_part(found, name)
     by_suffix = {
         each.attributes.get("Extension", "").lower(): each.attributes.get("ContentType", "")
         for each in root.elements("Default")

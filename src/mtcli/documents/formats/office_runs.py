@@ -18,15 +18,7 @@ from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.items import Item, divided_items, has_letters, make_span, pair_tags, trim
 from mtcli.documents.formats.slots import Span, render_with
-from mtcli.documents.formats.xml_markup import (
-    InlineRole,
-    inline_items,
-    inside,
-    is_empty_tag,
-    keeps_space,
-    outside,
-    tag_name,
-)
+from mtcli.documents.formats.xml_markup import inline_items, inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
 
 XML_SPACE = " \t\r\n"
@@ -136,7 +128,7 @@ def plain_spans(text: str, element: Element, *, has_escapes: bool) -> Iterator[S
     render = render_with(partial(escape_text, has_escapes=has_escapes))
     start, end = inside(text, element)
     is_divided = "<" not in text[start:end]
-    whole = [] if is_divided else [list(inline_items(text, element, lambda _: InlineRole("pair")))]
+    whole = [] if is_divided else [list(inline_items(text, element))]
     for items in divided_items(text, start, end, _LINE_BREAKS) if is_divided else whole:
         span = make_span(text, items, render)
         if span:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
     BilingualUnit,
@@ -24,9 +24,10 @@ from mtcli.documents.formats.bilingual import (
 )
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, is_empty_tag, outside, tag_name
+from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, outside, parse, tag_name
 from mtcli.errors import DataError
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
@@ -48,18 +49,16 @@ def read(content: bytes, options: ReadOptions) -> Document:
     Raises:
         DataError: The file is not well-formed or not XLIFF, declares entities, or is for other languages.
     """
-    text, encoding = decode_xml(content, options.name)
-    root = read_xml(text, options.name)
+    source, root = parse(content, options.name)
     if root.name != "xliff":
         raise DataError(f"{options.name}: not XLIFF: its outermost element is <{root.name}>")
     reader = _Reader2 if root.attributes.get("version", "").startswith("2") else _Reader1
-    return reader(text, root, options).document(encoding)
+    return reader(source, root, options).document()
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of all elements but targets and suggestions of mtcli, see `format.Structure`."""
-    text, _ = decode_xml(content, options.name)
-    root = read_xml(text, options.name)
+    _, root = parse(content, options.name)
     return tree_structure(root, without=_is_written, changing=_CHANGING)
 
 
@@ -72,7 +71,7 @@ class _Reader1:
     """Reads XLIFF 1.x.
 
     Args:
-        text: The file.
+        source: The file.
         root: Its outermost element.
         options: Options of the reader.
     """
@@ -82,12 +81,13 @@ class _Reader1:
     source_language = "source-language"
     target_language = "target-language"
 
-    def __init__(self, text: str, root: Element, options: ReadOptions):
-        self.text = text
+    def __init__(self, source: EncodedText, root: Element, options: ReadOptions):
+        self.source = source
+        self.text = source.text
         self.root = root
         self.options = options
 
-    def document(self, encoding: str) -> RatedSlotDocument:
+    def document(self) -> RatedSlotDocument:
         """Return the document."""
         declarations: list[Edit] = []
         for element in [self.root, *self.root.elements("file")]:
@@ -96,7 +96,7 @@ class _Reader1:
         units = list(self._units(self.root, translate=True))
         for number, unit in enumerate(units, 1):
             unit.place_rated = partial(self._place_rated, unit.place, number)
-        return RatedSlotDocument(EncodedText(self.text, encoding), units, declarations)
+        return RatedSlotDocument(self.source, units, declarations)
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""
@@ -240,14 +240,15 @@ def _without_attribute(start_tag: str, name: str) -> str:
     return start_tag
 
 
-def _classify(element: Element) -> InlineRole:
-    """Return the role of an inline element of XLIFF."""
+def _classify(element: Element, start: int, end: int) -> Item | None:
+    """Return the item of an inline element of XLIFF, see `xml_markup.Classify`."""
     attributes = element.attributes
     protected = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
     if element.name in _PAIRS and not protected:
-        return InlineRole("pair")
+        return None
+    name = attributes.get("rid") or attributes.get("id", "")
     if element.name in _OPENING:
-        return InlineRole("open", attributes.get("rid") or attributes.get("id", ""))
+        return Item(start, end, "open", name=name)
     if element.name in _CLOSING:
-        return InlineRole("close", attributes.get("startRef") or attributes.get("rid") or attributes.get("id", ""))
-    return InlineRole("point", word=True)
+        return Item(start, end, "close", name=attributes.get("startRef") or name)
+    return Item(start, end, "point", word=True)

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from mtcli.corpus.readers.safe_xml import Element
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.items import Item, text_items
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
@@ -19,24 +19,18 @@ _KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
 """All line breaks, in an element that keeps its white space."""
 
 
-@dataclass(frozen=True, slots=True)
-class InlineRole:
-    """What an element in the text of a segment is."""
-
-    kind: Literal["pair", "open", "close", "point", "text"]
-    """A pair of tags around text, one of two elements that belong together, markup without a partner, or text."""
-    name: str = ""
-    """The same for two elements that belong together."""
-    word: bool = False
-    """See `Item`, also for those below."""
-    text: str = ""
-    raw: str = ""
-    has_spans: bool = False
-    is_dropped: bool = False
+Classify = Callable[[Element, int, int], Item | None]
+"""Returns the item of an inline element from a start to an end; None: it is a pair of tags around text."""
 
 
-Classify = Callable[[Element], InlineRole]
-"""Returns the role of an inline element."""
+def parse(content: bytes, name: str) -> tuple[EncodedText, Element]:
+    """Return the text of an XML file and its outermost element. A byte-order mark is part of the text.
+
+    Raises:
+        DataError: See `decode_xml` and `read_xml`.
+    """
+    text, encoding = decode_xml(content, name)
+    return EncodedText(text, encoding), read_xml(text, name)
 
 
 def tag_name(text: str, element: Element) -> str:
@@ -89,13 +83,13 @@ def keeps_space(element: Element | None) -> bool:
     return False
 
 
-def inline_items(text: str, element: Element, classify: Classify) -> Iterator[Item]:
+def inline_items(text: str, element: Element, classify: Classify = lambda *_: None) -> Iterator[Item]:
     """Yield the text and the inline elements of an element's content.
 
     Args:
         text: The file.
         element: An element such as `<source>` or `<seg>`.
-        classify: Returns the role of an inline element.
+        classify: Returns the item of an inline element. Without it, all are pairs of tags.
     """
     yield from _content_items(text, element, classify, keeps_space(element))
 
@@ -105,26 +99,16 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
     for child in element.elements():
         yield from _text_items(text, place, child.start, keep)
         place = outside(text, child)[1]
-        role = classify(child)
-        if role.kind == "pair" and not is_empty_tag(text, child):
-            start, close = inside(text, child)
-            name = f"pair {child.start}"
-            yield Item(child.start, start, "open", name=name, is_dropped=role.is_dropped)
-            yield from _content_items(text, child, classify, keep)
-            yield Item(close, place, "close", name=name, is_dropped=role.is_dropped)
+        item = classify(child, child.start, place)
+        if item:
+            yield item
+        elif is_empty_tag(text, child):
+            yield Item(child.start, place, "point")
         else:
-            kind = "point" if role.kind == "pair" else role.kind
-            yield Item(
-                child.start,
-                place,
-                kind,
-                role.text,
-                role.name,
-                role.word,
-                role.raw,
-                role.has_spans,
-                role.is_dropped,
-            )
+            name = f"pair {child.start}"
+            yield Item(child.start, inside(text, child)[0], "open", name=name)
+            yield from _content_items(text, child, classify, keep)
+            yield Item(child.close, place, "close", name=name)
     yield from _text_items(text, place, end, keep)
 
 
