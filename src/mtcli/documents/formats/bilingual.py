@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.escapes import escape, references_of
+from mtcli.documents.formats.escapes import render_like
 from mtcli.documents.formats.items import make_span
-from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span, render_with
+from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span
 from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
 from mtcli.errors import DataError
@@ -73,8 +72,7 @@ def make_unit(
         place: See `BilingualUnit`.
     """
     start, end = inside(text, source)
-    escape_text = partial(escape, references_of(text[start:end]))
-    span = make_span(text, list(inline_items(text, source, classify)), render_with(escape_text))
+    span = make_span(text, list(inline_items(text, source, classify)), render_like(text[start:end]))
     if span is None:
         return None
     return BilingualUnit(span, text[start : span.start], text[span.end : end], place)

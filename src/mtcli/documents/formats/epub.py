@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from urllib.parse import unquote
 
 from mtcli.corpus.readers.safe_xml import Element
@@ -18,10 +17,10 @@ from mtcli.documents.formats.archive import (
     read_archive,
     read_part,
 )
-from mtcli.documents.formats.escapes import escape
+from mtcli.documents.formats.escapes import RENDER_ESCAPED
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import make_span
-from mtcli.documents.formats.slots import SlotDocument, Span, render_with
+from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import inline_items
 from mtcli.errors import DataError
@@ -35,7 +34,6 @@ CONTENTS = "application/x-dtbncx+xml"
 """The type of the table of contents of EPUB 2. That of EPUB 3 is a page."""
 _LABELS = frozenset({"docTitle", "navLabel"})
 """Elements of the table of contents that have a text to translate."""
-_RENDER = render_with(partial(escape, {}))
 
 
 def read(content: bytes, options: ReadOptions) -> Document:
@@ -148,7 +146,7 @@ def _tags_of_labels(element: Element, *, in_label: bool = False) -> Iterator[str
 def _labels(text: str, element: Element) -> Iterator[Span]:
     """Yield the labels in a table of contents."""
     if _is_label(element):
-        span = make_span(text, list(inline_items(text, element)), _RENDER)
+        span = make_span(text, list(inline_items(text, element)), RENDER_ESCAPED)
         if span:
             yield span
     for child in element.elements():

@@ -4,7 +4,10 @@ import html
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from mtcli.documents.formats.slots import Render, render_with
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9A-Fa-f]+|[A-Za-z][A-Za-z0-9]*);?")
 _LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
@@ -48,7 +51,17 @@ def references_of(source: str) -> dict[str, str]:
     return found
 
 
-def escape(references: dict[str, str], text: str) -> str:
+def escape(text: str, references: Mapping[str, str] | None = None) -> str:
     """Escape the text of a translation, with the references that its source has. Omit characters that XML forbids."""
-    table: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **references}
+    table: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **(references or {})}
     return _NOT_IN_XML.sub("", text).translate(str.maketrans(table))
+
+
+RENDER_ESCAPED = render_with(escape)
+"""Renders a translation whose source has no references. Shared, because a page may have millions of texts."""
+
+
+def render_like(source: str) -> Render:
+    """Return a function that renders a translation with the references that its source has."""
+    references = references_of(source)
+    return render_with(partial(escape, references=references)) if references else RENDER_ESCAPED

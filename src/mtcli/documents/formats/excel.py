@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mtcli.corpus.readers.safe_xml import Element, iterate_elements
 from mtcli.documents.formats.archive import ArchiveEntry, read_part
-from mtcli.documents.formats.items import divided_items, has_letters, make_span
+from mtcli.documents.formats.items import divided_spans, has_letters
 from mtcli.documents.formats.office_runs import EXCEL, MARKUP, escape_text, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import Edit, Span, render_with, with_edits
 from mtcli.documents.formats.xml_markup import inside, tag_name
@@ -141,10 +141,7 @@ def cell_spans(text: str, cell: Element, named: NamedTexts) -> Iterator[Span]:
 
 def header_spans(text: str, header: Element) -> Iterator[Span]:
     """Yield the lines of the three sections of a header."""
-    for items in divided_items(text, *inside(text, header), _CODE):
-        span = make_span(text, items, _RENDER_HEADER)
-        if span:
-            yield span
+    yield from divided_spans(text, *inside(text, header), _CODE, _RENDER_HEADER)
 
 
 def header_codes(text: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
+from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly, marked_encoding
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.escapes import escape, references_of, unescape
+from mtcli.documents.formats.escapes import escape, references_of, render_like, unescape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html_tokens import (
     EMPTY,
@@ -21,7 +21,7 @@ from mtcli.documents.formats.html_tokens import (
     HtmlToken,
     tokenize,
 )
-from mtcli.documents.formats.items import Item, make_span, text_items
+from mtcli.documents.formats.items import Item, make_span, split_at, text_items
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Kind
@@ -30,15 +30,8 @@ from mtcli.errors import DataError
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
 """Attributes that are text for readers, on any element except `<link>` and `<style>`."""
 SHOWN_META = frozenset(
-    [
-        "description",
-        "twitter:title",
-        "twitter:description",
-        "twitter:image:alt",
-        "og:title",
-        "og:description",
-        "og:image:alt",
-    ]
+    {"description", "twitter:title", "twitter:description", "twitter:image:alt"}
+    | {"og:title", "og:description", "og:image:alt"}
 )
 """The `name` or `property` of `<meta>` whose `content` is text for readers."""
 BUTTONS = frozenset(("submit", "button", "reset"))
@@ -235,7 +228,10 @@ class _Reader:
 
     def _tag(self, token: HtmlToken) -> None:
         attribute_spans = list(self._attribute_spans(token))
-        item = Item(token.start, token.end, self._kind_of(token), name=token.name, has_spans=bool(attribute_spans))
+        kind: Kind = "open" if token.kind == "start" else "close"
+        if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
+            kind = "point"
+        item = Item(token.start, token.end, kind, name=token.name, has_spans=bool(attribute_spans))
         if _is_inline(token.name):
             self._end_block_before(item)
             self._add(item)
@@ -252,12 +248,6 @@ class _Reader:
                 self._items.pop()
             self._end_block()
 
-    def _kind_of(self, token: HtmlToken) -> Kind:
-        """Return the kind of an inline tag."""
-        if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
-            return "point"
-        return "open" if token.kind == "start" else "close"
-
     def _follows(self, name: str, separators: str) -> bool:
         """Return True if this tag is the last one, and only white space or separators follow it."""
         for item in reversed(self._items):
@@ -269,12 +259,11 @@ class _Reader:
 
     def _text_items(self, start: int, end: int) -> Iterator[Item]:
         """Yield the text, and the tags of template languages in it."""
-        place = start
-        for tag in _TEMPLATE.finditer(self.text, start, end):
-            yield from self._texts(place, tag.start())
-            yield Item(tag.start(), tag.end(), "point", word=tag[0].startswith("{{"))
-            place = tag.end()
-        yield from self._texts(place, end)
+        for first, last, tag in split_at(_TEMPLATE.finditer(self.text, start, end), start, end):
+            if tag:
+                yield Item(first, last, "point", word=tag[0].startswith("{{"))
+            else:
+                yield from self._texts(first, last)
 
     def _texts(self, start: int, end: int) -> Iterator[Item]:
         """Yield text without tags, and the references in it that stay."""
@@ -286,11 +275,8 @@ class _Reader:
 
     def _is_protected(self, token: HtmlToken) -> bool:
         """Return True if the page says that an element is not translated."""
-        if not token.attributes:
-            return False
-        if self._value(token, "translate").lower() == "no":
-            return True
-        return "notranslate" in self._value(token, "class").split()
+        is_protected = _value(self.text, token, "translate").lower() == "no"
+        return is_protected or "notranslate" in _value(self.text, token, "class").split()
 
     def _skip(self, token: HtmlToken) -> HtmlToken | None:
         """Omit an element that is not translated. Return the token after it."""
@@ -301,7 +287,7 @@ class _Reader:
         last = token
         is_inline = _is_inline(token.name)
         following = next(self._tokens, None)
-        while following is not None and self._is_within(following, end):
+        while following is not None and (_is_inline(following.name) if end is None else following.start <= end):
             is_inline = is_inline and _is_inline(following.name)
             last = following
             following = next(self._tokens, None)
@@ -323,35 +309,25 @@ class _Reader:
             return token.start
         return None
 
-    def _is_within(self, token: HtmlToken, end: int | None) -> bool:
-        """Return True if a token belongs to a skipped element, whose last token begins at `end`."""
-        return _is_inline(token.name) if end is None else token.start <= end
-
     def _end_block(self) -> None:
         """Make a segment of the text and the tags since the last block."""
         if not self._items:
             return
         source = "".join(self.text[item.start : item.end] for item in self._items if item.kind == "text")
-        references = references_of(source)
-        render = render_with(partial(escape, references)) if references else _RENDER
-        span = make_span(self.text, self._items, render)
+        span = make_span(self.text, self._items, render_like(source))
         self._items.clear()
         if span:
             self.spans.append(span)
 
     def _attribute_spans(self, token: HtmlToken) -> Iterator[Span]:
         """Yield the attributes of a tag that are text for readers."""
-        if not token.attributes:
-            return
         for name in _shown_attributes(self.text, token):
-            attribute = token.attributes.get(name)
-            if attribute is None:
+            attribute = (token.attributes or {}).get(name)
+            if attribute is None or _TEMPLATE.search(_value(self.text, token, name)):
                 continue
             references = references_of(self.text[attribute.start : attribute.end])
             quote = attribute.quote
             render = render_with(partial(_escape_value, references, quote)) if references else _RENDER_VALUE[quote]
-            if _TEMPLATE.search(self._value(token, name)):
-                continue
             for start, end in self._lines_of(attribute):
                 span = make_span(self.text, list(self._texts(start, end)), render)
                 if span:
@@ -376,9 +352,6 @@ class _Reader:
                 yield start, line_break.start()
                 start = line_break.end()
         yield start, attribute.end
-
-    def _value(self, token: HtmlToken, name: str) -> str:
-        return _value(self.text, token, name)
 
 
 def _shown_attributes(text: str, token: HtmlToken) -> Sequence[str]:
@@ -408,15 +381,13 @@ def _is_inline(name: str) -> bool:
 def _escape_value(references: dict[str, str], quote: str, text: str) -> str:
     """Escape the value of an attribute. One without quotes in the source gets quotes."""
     if quote == "'":
-        return escape({"'": "&#39;"} | references, text)
-    escaped = escape({'"': "&quot;"} | references, text)
+        return escape(text, {"'": "&#39;"} | references)
+    escaped = escape(text, {'"': "&quot;"} | references)
     return escaped if quote else f'"{escaped}"'
 
 
-_RENDER = render_with(partial(escape, {}))
-"""Renders a text whose source has no references. Shared, because a page may have millions of texts."""
 _RENDER_VALUE = {quote: render_with(partial(_escape_value, {}, quote)) for quote in ("'", '"', "")}
-"""The same for the value of an attribute, by its quotation mark."""
+"""Renders the value of an attribute whose source has no references, by its quotation mark. Shared to save memory."""
 
 
 def _encoding(content: bytes) -> str:
@@ -424,28 +395,18 @@ def _encoding(content: bytes) -> str:
 
     The declaration of XML counts before `<meta>`.
     """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-    if content.startswith(codecs.BOM_UTF8):
-        return "utf-8"
-    name = declared_encoding(content) or _charset(content)
+    marked = marked_encoding(content)
+    if marked:
+        return marked
+    charset = _CHARSET.search(content[:_CHARSET_BYTES])
+    name = declared_encoding(content) or (charset[1].decode("ascii").lower() if charset else "utf-8")
     if name.startswith("utf-16"):  # the declaration could not be read if this were so
         return "utf-8"
-    return next((encoding for encoding in _candidates(name) if _is_in(content, encoding)), name)
-
-
-def _charset(content: bytes) -> str:
-    """Return the encoding that `<meta>` declares, or UTF-8."""
-    declared = _CHARSET.search(content[:_CHARSET_BYTES])
-    return declared[1].decode("ascii").lower() if declared else "utf-8"
-
-
-def _candidates(name: str) -> Sequence[str]:
-    """Return the encodings to try for a page that declares one, see `_READ_AS`; empty if there is only this one."""
     try:
-        return _READ_AS.get(codecs.lookup(name).name, ())
+        candidates = _READ_AS.get(codecs.lookup(name).name, ())
     except LookupError:
-        return ()
+        return name
+    return next((encoding for encoding in candidates if _is_in(content, encoding)), name)
 
 
 def _is_in(content: bytes, encoding: str) -> bool:

@@ -68,44 +68,9 @@ _IN_SCRIPT = re.compile(rf"<!--|-->|<(/?)script(?=[{_SPACE}/>])", re.IGNORECASE 
 _EMPTY_COMMENT = re.compile("<!---?>")
 _END_OF_COMMENT = re.compile("--!?>")
 _ENDS_FOREIGN = frozenset(
-    {
-        "b",
-        "big",
-        "blockquote",
-        "body",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "embed",
-        "head",
-        "hr",
-        "i",
-    }
-    | {
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "img",
-        "li",
-        "listing",
-        "menu",
-        "meta",
-        "nobr",
-        "ol",
-        "p",
-        "pre",
-        "ruby",
-        "s",
-    }
-    | {"small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
+    {"b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em", "embed", "head", "hr"}
+    | {"h1", "h2", "h3", "h4", "h5", "h6", "i", "img", "li", "listing", "menu", "meta", "nobr", "ol", "p", "pre"}
+    | {"ruby", "s", "small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
 )
 """Tags that end an unclosed element of `FOREIGN`, as the standard has it."""
 _SPECIAL = (

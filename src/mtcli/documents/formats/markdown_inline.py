@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtcli.documents.formats.html_tokens import EMPTY, NOT_TRANSLATED
-from mtcli.documents.formats.items import Item, text_items
+from mtcli.documents.formats.items import Item, split_at, text_items
 from mtcli.text.placeholders import Offsets, find_protected
 
 InlineRule = Callable[[StateInline, bool], bool]
@@ -133,15 +133,16 @@ def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -
 
 def _text_items(content: str, start: int, end: int, protected: Sequence[Offsets]) -> Iterator[Item]:
     """Yield plain text, and the markup of extensions in it that is no part of other protected text."""
-    for special in _SPECIAL.finditer(content, start, end):
-        if any(first <= special.start() and special.end() < last for first, last in protected):
-            continue
-        if start < special.start():
-            yield Item(start, special.start(), "text", content[start : special.start()])
-        yield Item(special.start(), special.end(), "point", word=special[0].startswith("{{"))
-        start = special.end()
-    if start < end:
-        yield Item(start, end, "text", content[start:end])
+    found = (
+        special
+        for special in _SPECIAL.finditer(content, start, end)
+        if not any(first <= special.start() and special.end() < last for first, last in protected)
+    )
+    for first, last, special in split_at(found, start, end):
+        if special:
+            yield Item(first, last, "point", word=special[0].startswith("{{"))
+        else:
+            yield Item(first, last, "text", content[first:last])
 
 
 def _token_items(content: str, token: Token, start: int, end: int) -> Iterator[Item]:

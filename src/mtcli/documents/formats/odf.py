@@ -149,7 +149,7 @@ def _collapsed(text: str, items: Iterator[Item]) -> Iterator[Item]:
     """Yield items with the spaces that are shown: of several characters, also in neighboring spans, only the first."""
     follows_space = False
     for item in items:
-        if item.kind == "text" and item.start < item.end:
+        if item.kind == "text":
             is_element = text[item.start] == "<"
             shown = item.text if is_element else _WHITE_SPACE.sub(" ", item.text)
             if follows_space and not is_element:
@@ -220,8 +220,6 @@ def _joined(items: Iterator[Item], looks: Mapping[int, str | None]) -> list[Item
     look_of_pair: dict[str, str | None] = {}
     first_pair: dict[str, str] = {}
     for item in items:
-        if item.start == item.end:
-            continue
         look = looks.get(item.start) if item.kind == "open" else None
         last = joined[-1] if joined else None
         if look and last and last.kind == "close" and look_of_pair.get(last.name) == look:
@@ -244,7 +242,7 @@ def _render(prefix: str, translation: Inline, markup: Mapping[str, str]) -> str:
             pieces.append(markup.get(part.raw, part.raw))
             follows_space = follows_space and part.kind != "point"
             continue
-        escaped = escape({}, part)
+        escaped = escape(part)
         if follows_space:
             escaped = _SPACES_AT_START.sub(partial(_spaces, prefix), escaped)
         pieces.append(_FURTHER_SPACES.sub(partial(_spaces, prefix), escaped))

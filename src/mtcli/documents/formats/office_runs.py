@@ -16,7 +16,7 @@ from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
-from mtcli.documents.formats.items import Item, divided_items, has_letters, make_span, pair_tags, trim
+from mtcli.documents.formats.items import Item, divided_spans, has_letters, make_span, pair_tags, trim
 from mtcli.documents.formats.slots import Span, render_with
 from mtcli.documents.formats.xml_markup import inline_items, inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
@@ -127,17 +127,17 @@ def plain_spans(text: str, element: Element, *, has_escapes: bool) -> Iterator[S
     """Yield the lines of an element without elements in it; one with a section of characters has one line."""
     render = render_with(partial(escape_text, has_escapes=has_escapes))
     start, end = inside(text, element)
-    is_divided = "<" not in text[start:end]
-    whole = [] if is_divided else [list(inline_items(text, element))]
-    for items in divided_items(text, start, end, _LINE_BREAKS) if is_divided else whole:
-        span = make_span(text, items, render)
-        if span:
-            yield span
+    if "<" not in text[start:end]:
+        yield from divided_spans(text, start, end, _LINE_BREAKS, render)
+        return
+    span = make_span(text, list(inline_items(text, element)), render)
+    if span:
+        yield span
 
 
 def escape_text(text: str, *, has_escapes: bool) -> str:
     """Escape the text of a translation. See `Markup.has_escapes`."""
-    escaped = escape({}, text)
+    escaped = escape(text)
     return _ESCAPE_LIKE.sub("_x005F_", escaped) if has_escapes else escaped
 
 
@@ -254,7 +254,7 @@ def _single_text(text: str, run: Element, markup: Markup) -> Iterator[_RunItem]:
     for number, (piece, is_escape) in enumerate(pieces):
         piece_end = end if number == len(pieces) - 1 else start + 1
         if is_escape:
-            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape({}, piece), look=look)
+            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape(piece), look=look)
         else:
             yield _RunItem(place, piece_end, "text", piece, look=look)
         place = piece_end

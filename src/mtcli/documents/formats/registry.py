@@ -96,15 +96,15 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     if columns and suffix not in TABLES:
         problem = "name one with --input" if name == "-" else f"{name} is not one"
         raise UsageError(f"--column: only for {' and '.join(sorted(TABLES))} files; {problem}")
-    if paragraphs and suffix in TABLES and not columns:
+    if columns:
+        return True
+    if suffix in TABLES and paragraphs:
         raise UsageError(f"--paragraphs: {name} is a table; name the columns to translate with --column")
-    if suffix in TABLES and not columns:
+    if suffix in TABLES:
         raise UsageError(
             f"{name}: a table; name the columns to translate with --column. "
             f"To translate its lines as they are: mtcli translate < {name}"
         )
-    if suffix in TABLES:
-        return True
     if suffix in MODULES and suffix != ".txt":
         return True
     unpacked = PurePath(name).with_suffix("").suffix.lower() if suffix == ".gz" else ""

@@ -15,7 +15,7 @@ from mtcli.corpus.readers.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LI
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import text_spans
-from mtcli.documents.formats.slots import SlotDocument, Span, raw
+from mtcli.documents.formats.slots import SlotDocument, Span, raw, render_with
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.wording import counted
@@ -156,7 +156,7 @@ def _spans(cell: _Cell, delimiter: str, *, is_tsv: bool) -> Iterator[Span]:
     if not cell.quoted:
         if cell.raw.strip():
             end = cell.start + len(cell.raw)
-            render = _as_cell_of_tsv if is_tsv else partial(_quoted_if_needed, delimiter)
+            render = render_with(_in_one_cell) if is_tsv else partial(_quoted_if_needed, delimiter)
             yield Span(cell.start, end, (cell.raw,), render)
         return
     for span in text_spans(cell.raw[1:-1], first=cell.start + 1):
@@ -176,11 +176,6 @@ def _escaped(span: Span, *, is_tsv: bool) -> Span:
 def _in_one_cell(text: str) -> str:
     """Return the text of a cell of a .tsv file, which cannot have tabs and line breaks."""
     return re.sub(r"[\t\r\n]+", " ", text)
-
-
-def _as_cell_of_tsv(translation: Inline, _: Mapping[str, str]) -> str:
-    """Return the text of a cell without quotation marks of a .tsv file."""
-    return _in_one_cell(raw(translation))
 
 
 def _quoted_if_needed(delimiter: str, translation: Inline, _: Mapping[str, str]) -> str:

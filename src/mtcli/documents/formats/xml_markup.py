@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.items import Item, text_items
+from mtcli.documents.formats.items import Item, split_at, text_items
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
@@ -114,28 +114,22 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
 
 def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield the text between two elements. A comment is markup, and the text of a CDATA section is text."""
-    place = start
-    for special in _SPECIAL.finditer(text, start, end):
-        yield from _lines(text, place, special.start(), keep)
-        place = special.end()
-        if special["cdata"] is None:
-            yield Item(special.start(), place, "point")
+    for first, last, special in split_at(_SPECIAL.finditer(text, start, end), start, end):
+        if special is None:
+            yield from _lines(text, first, last, keep)
+        elif special["cdata"] is None:
+            yield Item(first, last, "point")
         else:
-            yield Item(special.start(), place, "text", special["cdata"])
-    yield from _lines(text, place, end, keep)
+            yield Item(first, last, "text", special["cdata"])
 
 
 def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield text, and as markup the line breaks that belong to it."""
-    place = start
-    for line_break in (_KEPT_BREAKS if keep else _BREAK_REFERENCES).finditer(text, start, end):
-        yield from _texts(text, place, line_break.start(), keep)
-        yield Item(line_break.start(), line_break.end(), "point")
-        place = line_break.end()
-    yield from _texts(text, place, end, keep)
-
-
-def _texts(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
-    for item in text_items(text, start, end):
-        is_flat = item.kind == "text" and not keep
-        yield replace(item, text=_LINE_BREAK.sub(" ", item.text)) if is_flat else item
+    breaks = _KEPT_BREAKS if keep else _BREAK_REFERENCES
+    for first, last, line_break in split_at(breaks.finditer(text, start, end), start, end):
+        if line_break:
+            yield Item(first, last, "point")
+            continue
+        for item in text_items(text, first, last):
+            is_flat = item.kind == "text" and not keep
+            yield replace(item, text=_LINE_BREAK.sub(" ", item.text)) if is_flat else item

@@ -14,7 +14,6 @@ from mtcli.text.placeholders import find_protected, is_kept, is_statement, prote
 from mtcli.text.symbols import is_symbol
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
-_UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*|\d+)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
@@ -69,8 +68,6 @@ def _with_joined_references(parts: Inline, *, decimals: bool) -> list[str | Tag]
 
 def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
     """Split a sentence into text and marks. For `decimals`, see `placeholders.find_protected`."""
-    if len(sentence) == 1 and isinstance(sentence[0], str) and not find_protected(sentence[0], decimals=decimals):
-        return [sentence[0]] if sentence[0] else []
     pieces: list[str | Tag] = []
     for part in merged(sentence):
         if isinstance(part, Tag):
@@ -228,8 +225,6 @@ def mark_up(pieces: Sequence[str | Tag], written: Mapping[int, str]) -> Marked:
         pieces: The sentence.
         written: What the model is given for some of the marks, by index. The other marks are not in the text.
     """
-    if len(pieces) == 1 and isinstance(pieces[0], str):
-        return _mark_up_text(pieces[0])
     first, last = _core(pieces)
     core = list(pieces[first:last])
     signs = _signs_after_content(pieces[first - 1], core[0]) if first and core else ""
@@ -250,18 +245,6 @@ def mark_up(pieces: Sequence[str | Tag], written: Mapping[int, str]) -> Marked:
     space_before = head[: len(head) - len(head.lstrip())]
     space_after = tail[len(tail.rstrip()) :]
     return Marked([*pieces[:first], signs, space_before], builder.text, root, [space_after, *pieces[last:]])
-
-
-def _mark_up_text(text: str) -> Marked:
-    """Return what `mark_up` returns for a text without marks, as most sentences are."""
-    core = text.strip()
-    if not core:
-        return Marked([text, "", ""], "", Node(None, 0), [""])
-    before, _, after = text.partition(core)
-    line = text.strip(" ")
-    if _UNUSUAL_SPACE.search(line):
-        line = _SPACES.sub(" ", text).strip(" ")
-    return Marked(["", before], line, Node(None, 0, end=len(line)), [after])
 
 
 def _signs_after_content(before: str | Tag, piece: str | Tag) -> str:

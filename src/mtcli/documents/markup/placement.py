@@ -360,7 +360,8 @@ class Layout(WordMap):
             if self.src_of[tgt] != word:
                 continue
             target = self.translation[tgt_start:tgt_end]
-            at = node.start - start if target == self.source[start:end] else _find_part(text, target, at_end=not tail)
+            find = target.find if tail else target.rfind
+            at = len(head) if target == self.source[start:end] else find(text)
             span = (tgt_start + at, tgt_start + at + len(text))
             if at >= 0 and any(gap[0] <= span[0] and span[1] <= gap[1] for gap in gaps):
                 return span
@@ -496,10 +497,6 @@ def _best_run(values: Sequence[float]) -> tuple[float, int, int]:
         if total > best[0]:
             best = (total, first, index + 1)
     return best
-
-
-def _find_part(text: str, word: str, *, at_end: bool) -> int:
-    return word.rfind(text) if at_end else word.find(text)
 
 
 def _len_of_head(text: str, signs: str) -> int:
