@@ -26,7 +26,7 @@ SMALL_BYTES = 2**20
 """Unpacked size in bytes up to which any ratio is allowed."""
 PART_BYTES = 64 * 2**20
 """Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
-METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED = 0x1
 _UNSAFE_NAME = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 
@@ -149,11 +149,7 @@ def write_archive(entries: Sequence[ArchiveEntry], comment: bytes = b"") -> byte
 
 
 def _check(infos: Sequence[zipfile.ZipInfo], packed: int, name: str) -> None:
-    """Check what the archive declares. Reading stops at the declared size of each file.
-
-    Raises:
-        DataError: See `read_archive`.
-    """
+    """Check what the archive declares, see `read_archive`. Reading stops at the declared size of each file."""
     if len(infos) > MAX_ENTRIES:
         raise DataError(f"{name}: {len(infos):,} files in the archive, the limit is {MAX_ENTRIES:,}; it is no document")
     unpacked = sum(info.file_size for info in infos)
@@ -175,5 +171,5 @@ def _check(infos: Sequence[zipfile.ZipInfo], packed: int, name: str) -> None:
         seen.add(info.filename)
         if info.flag_bits & _ENCRYPTED:
             raise DataError(f"{name}: {shown} is encrypted; remove the password and save the document again")
-        if info.compress_type not in METHODS:
+        if info.compress_type not in _METHODS:
             raise DataError(f"{name}: {shown} is packed by method {info.compress_type}; save the document again")

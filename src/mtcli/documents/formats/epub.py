@@ -22,7 +22,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import make_span
 from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import inline_items
+from mtcli.documents.formats.xml_markup import at_path, inline_items
 from mtcli.errors import DataError
 
 CONTAINER = "META-INF/container.xml"
@@ -81,11 +81,7 @@ def _options_of(entry: ArchiveEntry, options: ReadOptions) -> ReadOptions:
 
 
 def _types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
-    """Return the types of the files that the packages of a book list, by the names of their entries.
-
-    Raises:
-        DataError: The archive is not a book, or its pages are encrypted.
-    """
+    """Return the types of the files that the packages of a book list, by the names of their entries; see `read`."""
     by_name = {entry.name: entry for entry in entries}
     mimetype = by_name["mimetype"].content.decode("ascii", "replace").strip() if "mimetype" in by_name else ""
     if CONTAINER not in by_name or mimetype not in ("", MIMETYPE):
@@ -93,41 +89,28 @@ def _types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
         raise DataError(f"{name}: not a book in EPUB: {problem}")
     types: dict[str, str] = {}
     _, container = read_part(by_name[CONTAINER], name)
-    for package_name in _package_names(container):
+    for root_file in at_path(container, "rootfiles", "rootfile"):
+        package_name = unquote(root_file.attributes.get("full-path", ""))
         if package_name not in by_name:
             raise DataError(f"{name}: its archive has no {package_name!a}, which {CONTAINER} names")
         _, package = read_part(by_name[package_name], name)
-        for manifest in package.elements("manifest"):
-            for item in manifest.elements("item"):
-                path = _path(package_name, item.attributes.get("href", ""))
-                types[path] = item.attributes.get("media-type", "")
-    encrypted = _encrypted(by_name[ENCRYPTION], name) if ENCRYPTION in by_name else ()
-    for path in encrypted:
+        for item in at_path(package, "manifest", "item"):
+            path = _path(package_name, item.attributes.get("href", ""))
+            types[path] = item.attributes.get("media-type", "")
+    if ENCRYPTION not in by_name:
+        return types
+    _, encryption = read_part(by_name[ENCRYPTION], name)
+    for reference in at_path(encryption, "EncryptedData", "CipherData", "CipherReference"):  # fonts may be encrypted
+        path = unquote(reference.attributes.get("URI", ""))
         if types.get(path) in {CONTENTS, *PAGES}:
             raise DataError(f"{name}: {path!a} is encrypted (DRM); only books without it can be translated")
     return types
-
-
-def _package_names(container: Element) -> Iterator[str]:
-    """Yield the names of the packages of a book; most have one."""
-    for group in container.elements("rootfiles"):
-        for root_file in group.elements("rootfile"):
-            yield unquote(root_file.attributes.get("full-path", ""))
 
 
 def _path(package_name: str, address: str) -> str:
     """Return the name of an entry, given its address relative to the package."""
     path = unquote(address.partition("#")[0])
     return posixpath.normpath(posixpath.join(posixpath.dirname(package_name), path))
-
-
-def _encrypted(entry: ArchiveEntry, name: str) -> Iterator[str]:
-    """Yield the names of the entries that are encrypted, such as fonts."""
-    _, root = read_part(entry, name)
-    for data in root.elements("EncryptedData"):
-        for cipher in data.elements("CipherData"):
-            for reference in cipher.elements("CipherReference"):
-                yield unquote(reference.attributes.get("URI", ""))
 
 
 def _is_label(element: Element) -> bool:

@@ -14,14 +14,14 @@ from mtcli.documents.formats.escapes import escape, references_of, render_like, 
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html_tokens import (
     EMPTY,
-    INLINE,
     NOT_TRANSLATED,
     RAW_CONTENT,
     Attribute,
     HtmlToken,
+    is_inline,
     tokenize,
 )
-from mtcli.documents.formats.items import Item, make_span, split_at, text_items
+from mtcli.documents.formats.items import Item, make_span, text_items, texts_and_matches
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Kind
@@ -82,24 +82,27 @@ def read(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> Doc
         DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one); or it has
             too many tags, see `html_spans`.
     """
-    source, looks_like_xhtml = _decoded(content, options)
-    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml or looks_like_xhtml))
+    source = _decoded(content, options.name)
+    is_xhtml = is_xhtml or _looks_like_xhtml(source.text, options.name)
+    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
 
 
 def structure(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> int:
     """Return a hash of the tags and of what is not translated, see `read` and `format.Structure`."""
-    source, looks_like_xhtml = _decoded(content, options)
-    return html_structure(source.text, is_xhtml=is_xhtml or looks_like_xhtml)
+    text = _decoded(content, options.name).text
+    return html_structure(text, is_xhtml=is_xhtml or _looks_like_xhtml(text, options.name))
 
 
-def _decoded(content: bytes, options: ReadOptions) -> tuple[EncodedText, bool]:
-    """Return a page, and True if its name or its first line says that it is XHTML."""
+def _decoded(content: bytes, name: str) -> EncodedText:
     encoding = _encoding(content)
-    decoded = decode_exactly(content, encoding, options.name)
+    decoded = decode_exactly(content, encoding, name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
-    looks_like_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
-    return EncodedText(text, encoding, mark), looks_like_xhtml
+    return EncodedText(text, encoding, mark)
+
+
+def _looks_like_xhtml(text: str, name: str) -> bool:
+    return name.lower().endswith(".xhtml") or text.startswith("<?xml")
 
 
 def html_structure(text: str, *, is_xhtml: bool = False) -> int:
@@ -122,22 +125,27 @@ def html_structure(text: str, *, is_xhtml: bool = False) -> int:
             continue
         if token.name in NOT_TRANSLATED and token.name not in RAW_CONTENT:
             num_code = max(0, num_code + {"start": 1, "end": -1}.get(token.kind, 0))
-        tag = tag_structure(text, token)
-        if not _is_inline(token.name):
-            digest.add(shape.finish())
-            digest.add((token.kind, tag))
-            shape = Shape()
-        elif token.kind == "end":
-            shape.close(token.name)
-        elif token.kind == "empty" or token.name in EMPTY:
-            shape.point(tag)
+        if is_inline(token.name):
+            add_tag(shape, text, token)
         else:
-            shape.open(token.name, tag)
+            digest.add(shape.finish())
+            digest.add((token.kind, _tag_structure(text, token)))
+            shape = Shape()
     digest.add(shape.finish())
     return digest.value
 
 
-def tag_structure(text: str, token: HtmlToken) -> tuple[str, ...]:
+def add_tag(shape: Shape, text: str, token: HtmlToken) -> None:
+    """Add an inline tag to the tree of those of a paragraph."""
+    if token.kind == "end":
+        shape.close(token.name)
+    elif token.kind == "empty" or token.name in EMPTY:
+        shape.point(_tag_structure(text, token))
+    else:
+        shape.open(token.name, _tag_structure(text, token))
+
+
+def _tag_structure(text: str, token: HtmlToken) -> tuple[str, ...]:
     """Return the name of a tag and its attributes, without the values that are translated."""
     shown = _shown_attributes(text, token)
     values = [
@@ -215,11 +223,7 @@ class _Reader:
         return next(self._tokens, None)
 
     def _add(self, item: Item) -> None:
-        """Add an item to the block.
-
-        Raises:
-            DataError: The block has too many.
-        """
+        """Add an item to the block, which has `MAX_BLOCK_ITEMS` at most."""
         if len(self._items) == MAX_BLOCK_ITEMS:
             line = self.text.count("\n", 0, item.start) + 1
             problem = f"a paragraph with more than {MAX_BLOCK_ITEMS:,} texts and tags, the limit"
@@ -232,7 +236,7 @@ class _Reader:
         if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
             kind = "point"
         item = Item(token.start, token.end, kind, name=token.name, has_spans=bool(attribute_spans))
-        if _is_inline(token.name):
+        if is_inline(token.name):
             self._end_block_before(item)
             self._add(item)
         else:
@@ -259,7 +263,7 @@ class _Reader:
 
     def _text_items(self, start: int, end: int) -> Iterator[Item]:
         """Yield the text, and the tags of template languages in it."""
-        for first, last, tag in split_at(_TEMPLATE.finditer(self.text, start, end), start, end):
+        for first, last, tag in texts_and_matches(_TEMPLATE.finditer(self.text, start, end), start, end):
             if tag:
                 yield Item(first, last, "point", word=tag[0].startswith("{{"))
             else:
@@ -285,13 +289,13 @@ class _Reader:
         if end is None:
             end = self._end_of_unclosed(token)
         last = token
-        is_inline = _is_inline(token.name)
+        is_within_sentence = is_inline(token.name)
         following = next(self._tokens, None)
-        while following is not None and (_is_inline(following.name) if end is None else following.start <= end):
-            is_inline = is_inline and _is_inline(following.name)
+        while following is not None and (is_inline(following.name) if end is None else following.start <= end):
+            is_within_sentence = is_within_sentence and is_inline(following.name)
             last = following
             following = next(self._tokens, None)
-        if is_inline or token.name in GRAPHICS:
+        if is_within_sentence or token.name in GRAPHICS:
             has_spans = bool(attribute_spans)
             self._add(Item(token.start, last.end, "point", name=token.name, word=True, has_spans=has_spans))
         else:
@@ -305,7 +309,7 @@ class _Reader:
             return token.start
         if token.name == "pre":
             return len(self.text)
-        if token.name in RAW_CONTENT or token.name in EMPTY or _is_inline(token.name):
+        if token.name in RAW_CONTENT or token.name in EMPTY or is_inline(token.name):
             return token.start
         return None
 
@@ -334,13 +338,7 @@ class _Reader:
                     yield span
 
     def _lines_of(self, attribute: Attribute) -> Iterator[tuple[int, int]]:
-        """Yield the places of the lines of a value.
-
-        One without quotes is one line, because it gets quotes as a whole.
-
-        Raises:
-            DataError: The page has too many lines in attributes.
-        """
+        """Yield the places of the lines of a value. One without quotes is one line: it gets quotes as a whole."""
         start = attribute.start
         if attribute.quote:
             for line_break in _BREAK_REFERENCES.finditer(self.text, start, attribute.end):
@@ -371,11 +369,6 @@ def _shown_attributes(text: str, token: HtmlToken) -> Sequence[str]:
 def _value(text: str, token: HtmlToken, name: str) -> str:
     attribute = (token.attributes or {}).get(name)
     return unescape(text[attribute.start : attribute.end]) if attribute else ""
-
-
-def _is_inline(name: str) -> bool:
-    """Return True for an element inside a sentence, and for what is not a tag."""
-    return not name or name in INLINE or "-" in name
 
 
 def _escape_value(references: dict[str, str], quote: str, text: str) -> str:

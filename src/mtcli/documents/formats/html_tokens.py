@@ -89,6 +89,11 @@ an end is text, which it is in browsers.
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
 
 
+def is_inline(name: str) -> bool:
+    """Return True for an element inside a sentence, and for what is not a tag."""
+    return not name or name in INLINE or "-" in name
+
+
 def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[HtmlToken]:
     """Yield the tokens of HTML, a whole page or a part of one.
 

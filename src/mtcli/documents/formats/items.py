@@ -46,7 +46,9 @@ class Item:
     """Markup that a paragraph loses if it changes."""
 
 
-def split_at(matches: Iterable[re.Match[str]], start: int, end: int) -> Iterator[tuple[int, int, re.Match[str] | None]]:
+def texts_and_matches(
+    matches: Iterable[re.Match[str]], start: int, end: int
+) -> Iterator[tuple[int, int, re.Match[str] | None]]:
     """Yield the start and the end of each part of a text, and its match; None: it is text between two matches."""
     place = start
     for found in matches:
@@ -60,7 +62,7 @@ def split_at(matches: Iterable[re.Match[str]], start: int, end: int) -> Iterator
 
 def text_items(text: str, start: int, end: int) -> Iterator[Item]:
     """Yield the text in a part of a file with references decoded, and as points those that stay."""
-    for first, last, reference in split_at(kept_references(text, start, end), start, end):
+    for first, last, reference in texts_and_matches(kept_references(text, start, end), start, end):
         if reference is None:
             yield Item(first, last, "text", unescape(text[first:last]))
             continue
@@ -196,7 +198,7 @@ def _divided_items(
     """Yield the items of each text."""
     items: list[Item] = []
     matches = (found for found in markup.finditer(text, start, end) if found.lastgroup)
-    for first, last, found in split_at(matches, start, end):
+    for first, last, found in texts_and_matches(matches, start, end):
         if found is None:
             items += read_text(text, first, last)
         elif found.lastgroup == "break":

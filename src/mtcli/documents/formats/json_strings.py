@@ -110,11 +110,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
 
 
 def _strings(text: str, name: str) -> Iterator[_String]:
-    """Yield the strings to translate.
-
-    Raises:
-        DataError: See `read`.
-    """
+    """Yield the strings to translate; see `read`."""
     if sum(map(text.count, ",[{")) > MAX_VALUES:
         raise DataError(f"{name}: more than {MAX_VALUES:,} values, the limit; split the file")
     try:
@@ -136,11 +132,7 @@ def _too_deep(name: str) -> str:
 
 
 def _tree(text: str, name: str) -> _Group:
-    """Return the objects, arrays and strings of valid JSON.
-
-    Raises:
-        DataError: They are nested too deeply.
-    """
+    """Return the objects, arrays and strings of valid JSON, which may be nested `MAX_DEPTH` deep."""
     root = _Group()
     groups = [(root, "")]
     key = ""
@@ -165,12 +157,7 @@ def _tree(text: str, name: str) -> _Group:
 
 
 def _to_translate(group: _Group, *, is_label: bool = True) -> Iterator[_String]:
-    """Yield the strings in an object or array that are text for readers.
-
-    Args:
-        group: The object or array.
-        is_label: An object of `LABELS` has labels.
-    """
+    """Yield the strings in a group that are text for readers. With `is_label`, an object of `LABELS` has two."""
     text_key = next((key for key, notes in DESCRIBED.items() if key in group.keys and group.keys <= notes | {key}), "")
     if is_label and group.keys == LABELS:
         text_key = ""

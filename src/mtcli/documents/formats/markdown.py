@@ -17,8 +17,8 @@ from markdown_it.token import Token
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import references_of
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
-from mtcli.documents.formats.html_tokens import EMPTY, INLINE, tokenize
+from mtcli.documents.formats.html import add_tag, html_spans, html_structure
+from mtcli.documents.formats.html_tokens import is_inline, tokenize
 from mtcli.documents.formats.items import Item, make_span
 from mtcli.documents.formats.markdown_inline import image_alt, inline_items, place_recording_parser, standard_parser
 from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span, in_order
@@ -106,22 +106,19 @@ def _shape(tokens: Sequence[Token]) -> int:
     shape = Shape()
     for token in tokens:
         name = _TAGS.get(token.tag, token.tag)
+        attributes = [f"{key}={value}" for key, value in token.attrs.items() if key != "alt"]
         if token.type == "html_inline":
             for part in tokenize(token.content):
-                if part.kind == "end":
-                    shape.close(part.name)
-                elif part.kind != "start" or part.name in EMPTY:
-                    shape.point(tag_structure(token.content, part) if part.name else token.content)
+                if part.name:
+                    add_tag(shape, token.content, part)
                 else:
-                    shape.open(part.name, tag_structure(token.content, part))
+                    shape.point(token.content)
         elif token.nesting > 0:
-            shape.open(name, (name, *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+            shape.open(name, (name, *attributes))
         elif token.nesting < 0:
             shape.close(name)
-        elif token.type == "hardbreak":
-            shape.point(("br",))
-        elif token.type == "image":
-            shape.point(("img", *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+        elif token.type in ("hardbreak", "image"):
+            shape.point((name, *attributes))
         elif token.type not in ("text", "softbreak"):
             shape.point((token.type, token.content))
     return shape.finish()
@@ -137,8 +134,7 @@ def _without_front_matter(text: str) -> str:
 def _pop_footnotes(env: dict[str, Any]) -> list[list[int]]:
     """Remove the footnotes of one word, which the parser takes for definitions of links.
 
-    Returns:
-        The first line of each, and the line after it.
+    Return the first line of each, and the line after it.
     """
     definitions = env.get("references", {})
     return [definitions.pop(name)["map"] for name in list(definitions) if name.startswith("^")]
@@ -272,11 +268,7 @@ class _Reader:
                 yield from self._html_spans(start, place_of(item.end - 1) + 1)
 
     def _count_marks(self, content: str, start: int) -> None:
-        """Count the marks of a block, which is at `start` in the file.
-
-        Raises:
-            DataError: There are too many of them in the block or in the file.
-        """
+        """Count the marks of a block, which is at `start` in the file. Raise a DataError if there are too many."""
         num_marks = sum(map(content.count, _MARKS))
         self._num_marks += num_marks
         line = bisect_right(self._line_starts, start)
@@ -334,7 +326,7 @@ def _between_blocks(items: Sequence[Item]) -> list[list[Item]]:
     opened: list[str] = []
     for item in items:
         name = item.name.removeprefix("html ")
-        if name != item.name and name not in INLINE and "-" not in name:
+        if name != item.name and not is_inline(name):
             if opened:
                 return [list(items)]
             groups.append([])

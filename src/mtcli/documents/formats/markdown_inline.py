@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtcli.documents.formats.html_tokens import EMPTY, NOT_TRANSLATED
-from mtcli.documents.formats.items import Item, split_at, text_items
+from mtcli.documents.formats.items import Item, text_items, texts_and_matches
 from mtcli.text.placeholders import Offsets, find_protected
 
 InlineRule = Callable[[StateInline, bool], bool]
@@ -30,8 +30,7 @@ _SPECIAL = re.compile(
 """Markup of common extensions of Markdown. It stays as it is."""
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 _DELIMITERS = frozenset({"emphasis", "strikethrough"})
-EMPHASIS_NAMES = frozenset({"em", "strong", "s"})
-_PAIRS = EMPHASIS_NAMES | {"link"}
+_PAIRS = frozenset({"em", "strong", "s", "link"})
 _WORDS = frozenset({"code_inline", "autolink"})
 
 
@@ -138,7 +137,7 @@ def _text_items(content: str, start: int, end: int, protected: Sequence[Offsets]
         for special in _SPECIAL.finditer(content, start, end)
         if not any(first <= special.start() and special.end() < last for first, last in protected)
     )
-    for first, last, special in split_at(found, start, end):
+    for first, last, special in texts_and_matches(found, start, end):
         if special:
             yield Item(first, last, "point", word=special[0].startswith("{{"))
         else:

@@ -19,7 +19,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item, make_span
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import inline_items, tag_name
+from mtcli.documents.formats.xml_markup import at_path, inline_items, tag_name
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
 
@@ -76,11 +76,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
 
 
 def _check_kind(entries: Sequence[ArchiveEntry], name: str) -> None:
-    """Check that an archive is a text document without a password.
-
-    Raises:
-        DataError: It is not.
-    """
+    """Raise a DataError if an archive is no text document, or has a password."""
     contents = {entry.name: entry.content for entry in entries}
     if b"encryption-data" in contents.get("META-INF/manifest.xml", b""):
         raise DataError(f"{name}: protected by a password; save it without one")
@@ -94,8 +90,7 @@ def _looks(root: Element) -> Looks:
     """Return what the automatic styles of spans change."""
     return {
         style.attributes.get("name", ""): _look(style)
-        for group in root.elements("automatic-styles")
-        for style in group.elements("style")
+        for style in at_path(root, "automatic-styles", "style")
         if style.attributes.get("family") == "text"
     }
 
@@ -212,9 +207,7 @@ def _count(space: Element) -> int:
 def _joined(items: Iterator[Item], looks: Mapping[int, str | None]) -> list[Item]:
     """Join neighboring spans of the same look: drop the end tag of the first and the start tag of the second.
 
-    Args:
-        items: The items of a paragraph.
-        looks: See `_span_looks`.
+    For `looks`, see `_span_looks`.
     """
     joined: list[Item] = []
     look_of_pair: dict[str, str | None] = {}

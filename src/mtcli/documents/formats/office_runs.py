@@ -16,7 +16,15 @@ from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
-from mtcli.documents.formats.items import Item, divided_spans, has_letters, make_span, pair_tags, trim
+from mtcli.documents.formats.items import (
+    Item,
+    divided_spans,
+    has_letters,
+    make_span,
+    pair_tags,
+    texts_and_matches,
+    trim,
+)
 from mtcli.documents.formats.slots import Span, render_with
 from mtcli.documents.formats.xml_markup import inline_items, inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
@@ -249,20 +257,17 @@ def _single_text(text: str, run: Element, markup: Markup) -> Iterator[_RunItem]:
     look = _look(text, run, markup)
     texts = [run] if run.name == "t" else list(run.elements("t"))
     content = "".join(child.text() for child in texts)
-    pieces = [(piece, _ESCAPES.fullmatch(piece) is not None) for piece in _pieces(content, markup) if piece]
+    escapes = _ESCAPES.finditer(content) if markup.has_escapes else ()
+    pieces = list(texts_and_matches(escapes, 0, len(content)))
     place = start
-    for number, (piece, is_escape) in enumerate(pieces):
-        piece_end = end if number == len(pieces) - 1 else start + 1
-        if is_escape:
+    for number, (first, last, escaped) in enumerate(pieces, 1):
+        piece = content[first:last]
+        piece_end = end if number == len(pieces) else start + 1
+        if escaped:
             yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape(piece), look=look)
         else:
             yield _RunItem(place, piece_end, "text", piece, look=look)
         place = piece_end
-
-
-def _pieces(content: str, markup: Markup) -> Sequence[str]:
-    """Return the content of a text, divided at its escapes."""
-    return re.split(f"({_ESCAPES.pattern})", content) if markup.has_escapes else [content]
 
 
 def _ruby_base(ruby: Element, markup: Markup) -> str:
@@ -293,25 +298,17 @@ def _join_fields(text: str, items: Sequence[_RunItem]) -> list[_RunItem]:
     index = 0
     while index < len(items):
         item = items[index]
-        end = ends.get(index)
-        if end is None:
-            name = closing.get(index)
-            last = _end_of_instruction(items, index)
-            if last > index:
-                joined.append(_point(items[index : last + 1], "point", ""))
-            else:
-                joined.append(replace(item, kind="close", name=name) if name else item)
-            index = last + 1
-            continue
-        separator = separators.get(index)
-        instruction = text[item.end : items[separator].start] if separator else ""
-        if separator and re.search(r">\s*HYPERLINK\b", instruction):
-            closing[end] = f"field {item.start}"
-            joined.append(_point(items[index : separator + 1], "open", closing[end]))
-            index = separator + 1
+        last = separators.get(index, index)
+        if index in closing:
+            joined.append(replace(item, kind="close", name=closing[index]))
+        elif index in ends and re.search(r">\s*HYPERLINK\b", text[item.end : items[last].start]):
+            name = f"field {item.start}"
+            closing[ends[index]] = name
+            joined.append(_point(items[index : last + 1], "open", name))
         else:
-            joined.append(_point(items[index : end + 1], "point", ""))
-            index = end + 1
+            last = ends.get(index) or _end_of_instruction(items, index)
+            joined.append(_point(items[index : last + 1], "point", "") if last > index else item)
+        index = last + 1
     return joined
 
 
@@ -360,13 +357,7 @@ def _places_of_fields(items: Sequence[_RunItem]) -> tuple[dict[int, int], dict[i
 
 
 def _segment(items: Sequence[_RunItem], partners: Mapping[int, int], plan: _Plan) -> Inline:
-    """Make the segment of a paragraph, and complete the plan to write its translation.
-
-    Args:
-        items: The content of the paragraph without what surrounds its text.
-        partners: The index of the closing item by that of the opening one.
-        plan: It gets the markup and the properties.
-    """
+    """Make the segment of a paragraph from its items without what surrounds its text, and complete the plan."""
     bases = _bases(items)
     plan.base = bases[-1]
     parts: list[str | Tag] = []

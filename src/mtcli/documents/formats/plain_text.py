@@ -118,12 +118,8 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
 def _wrapped(translation: Inline, _: Mapping[str, str], width: int, first: str, other: str) -> str:
     """Return the translation of a wrapped paragraph.
 
-    Args:
-        translation: The paragraph.
-        _: See `Render`; plain text has no markup.
-        width: The width of the lines in cells.
-        first: Indentation of the first line, which is not part of the span.
-        other: Line break and indentation of the others.
+    `first` is the indentation of its first line, which is not part of the span; `other` is the line break and the
+    indentation of the others.
     """
     indent = other.lstrip("\r\n")
     lines = wrap(raw(translation), width - cell_len(first), width - cell_len(indent))

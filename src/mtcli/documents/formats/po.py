@@ -23,7 +23,7 @@ from itertools import pairwise
 from mtcli.corpus.readers.safe_xml import decode_exactly
 from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.items import split_at
+from mtcli.documents.formats.items import texts_and_matches
 from mtcli.documents.formats.plain_text import text_spans
 from mtcli.documents.formats.slots import Edit, SlotDocument, with_edits
 from mtcli.documents.markup.inline import Inline, Tag, merged
@@ -133,7 +133,7 @@ def with_directives(segment: Inline, form: Format) -> Inline:
             continue
         protected = set(find_protected(part))
         directives = (found for found in form.directives.finditer(part) if found.span() not in protected)
-        for start, end, directive in split_at(directives, 0, len(part)):
+        for start, end, directive in texts_and_matches(directives, 0, len(part)):
             parts.append(Tag(directive[0]) if directive else part[start:end])
     return merged(parts)
 
@@ -361,10 +361,9 @@ def read(content: bytes, options: ReadOptions) -> PoDocument:
 
 
 def _plural_forms(declared: str) -> tuple[int, set[int]]:
-    """Return the number of plural forms that a header declares, and the numbers of those for few numbers only.
+    """Return how many plural forms a header declares, and the numbers of those that few numbers have.
 
-    Args:
-        declared: Such as `nplurals=2; plural=n != 1`. Without a valid expression there is no plural form.
+    Without a valid expression, such as `nplurals=2; plural=n != 1`, there is none.
     """
     found = _PLURAL.search(declared)
     try:
@@ -391,11 +390,7 @@ def _header(fields: Sequence[_Field]) -> dict[str, str]:
 
 
 def _check_language(declared: str, options: ReadOptions) -> None:
-    """Check the language of the header, if it is known.
-
-    Raises:
-        DataError: It is not the target language.
-    """
+    """Raise a DataError if the language of the header is known, and not the target language."""
     found = languages.base(declared)
     wanted = languages.base(options.tgt)
     if found and wanted and found != wanted:
@@ -421,15 +416,9 @@ def _decoded(content: bytes, name: str) -> EncodedText:
 
 
 def _fields(text: str, encoding: str, name: str) -> Iterator[_Field]:
-    """Yield the fields of the entries that are not obsolete.
+    """Yield the fields of the entries that are not obsolete. Raise a DataError for a line that is none, and no comment.
 
-    Args:
-        text: The catalogue.
-        encoding: Its encoding, which is also that of bytes written as octal or hexadecimal escapes.
-        name: Its name, for messages.
-
-    Raises:
-        DataError: A line is neither part of a field nor a comment.
+    The encoding of the catalogue is also that of bytes that are written as octal or hexadecimal escapes.
     """
     end = 0
     for match in _FIELD.finditer(text):
@@ -450,14 +439,7 @@ def _check_between(text: str, start: int, end: int, name: str) -> None:
 
 
 def _entries(text: str, fields: Sequence[_Field], num_plurals: int, rare_forms: Container[int]) -> Iterator[_Entry]:
-    """Yield the messages that have a field without a translation.
-
-    Args:
-        text: The catalogue.
-        fields: Its fields.
-        num_plurals: The number of plural forms in the header; 0: it has none.
-        rare_forms: Those of few numbers, see `_plural_forms`.
-    """
+    """Yield the messages that have a field without a translation. For plural forms, see `_plural_forms`."""
     end = 0
     flags = ""
     messages: dict[str, str] = {}

@@ -123,22 +123,14 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
 
 
 def _check_no_other_way(name: str) -> None:
-    """Check that a file is none of `CONVERSION_HINTS`.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise a UsageError if a file is one of `CONVERSION_HINTS`."""
     suffix = PurePath(name).suffix.lower()
     if suffix in CONVERSION_HINTS:
         raise UsageError(f"{name}: {suffix} files are not supported; {CONVERSION_HINTS[suffix]}")
 
 
 def _check_not_flutter(name: str, start: bytes) -> None:
-    """Check that a file is not one of a Flutter app, whose suffix is also the code of a language.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise a UsageError for a file of a Flutter app, whose suffix is also the code of a language."""
     if PurePath(name).suffix.lower() == ".arb" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise UsageError(f"{name}: the resources of a Flutter app, a type that is not supported; {_choices(MODULES)}")
 

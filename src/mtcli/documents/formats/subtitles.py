@@ -26,7 +26,7 @@ from rich.cells import cell_len
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import escape, references_of
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.items import Item, make_span, split_at, text_items
+from mtcli.documents.formats.items import Item, make_span, text_items, texts_and_matches
 from mtcli.documents.formats.slots import UNESCAPED, Copy, Edit, SlotDocument, Span
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
@@ -146,14 +146,7 @@ def _timings(text: str, *, is_vtt: bool) -> Iterator[tuple[re.Match[str], list[l
 
 
 def _cue(text: str, timing: re.Match[str], blocks: Sequence[Sequence[_Line]], *, has_references: bool) -> _Cue:
-    """Return a cue.
-
-    Args:
-        text: The file.
-        timing: The match of its times.
-        blocks: Its lines.
-        has_references: `&amp;` stands for `&`.
-    """
+    """Return a cue, given the match of its times and its lines. With references, `&amp;` stands for `&`."""
     groups = [group for block in blocks for group in _groups(block)]
     spans = [_span(text, group, has_references=has_references) for group in groups]
     is_whole = len(groups) == 1 and not _DIALOGUE.match(groups[0][0].text)
@@ -222,7 +215,7 @@ def _span(text: str, group: Sequence[_Line], *, has_references: bool) -> Span | 
 
 def _items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
     """Yield the text and the tags of a part of the file."""
-    for first, last, tag in split_at(_TAG.finditer(text, start, end), start, end):
+    for first, last, tag in texts_and_matches(_TAG.finditer(text, start, end), start, end):
         name = (tag["name"] or "").lower() if tag else ""
         if name:
             yield Item(first, last, "close" if tag and tag["close"] else "open", name=name)
@@ -365,8 +358,7 @@ def _is_balanced(parts: Sequence[Inline], widths: Sequence[int]) -> bool:
 def _in_proportion(translation: Sequence[str | Tag], widths: Sequence[int]) -> list[Inline]:
     """Divide a translation at word boundaries outside of tags, in proportion to the widths of the source.
 
-    Returns:
-        The parts, each with text. If there are too few words, each part is the whole translation.
+    With too few words, each part is the whole translation.
     """
     whole = _trimmed(merged(translation))
     words = list(_words(whole))

@@ -112,13 +112,8 @@ def _index(column: str, names: Sequence[str], file: str, line: int) -> int:
 def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0) -> Iterator[list[_Cell]]:
     """Yield the cells of each row.
 
-    Args:
-        text: The file.
-        delimiter: What separates the cells.
-        name: Name of the file, for messages.
-        strict: A cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
-            quotation marks are text, unless they enclose a cell.
-        start: Offset of the first row.
+    With `strict`, a cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
+    quotation marks are text, unless they enclose a cell.
     """
     inner = r'[^"]' if strict else rf'[^"\r\n{delimiter}]'
     pattern = re.compile(

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.bilingual import BilingualUnit, fill, is_filled, language_tag, make_unit
+from mtcli.documents.formats.bilingual import BilingualUnit, fill, insert_after, is_filled, language_tag, make_unit
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import indentation, inside, outside, parse, tag_name
+from mtcli.documents.formats.xml_markup import at_path, indentation, inside, parse, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 
@@ -23,7 +23,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     source, root = parse(content, options.name)
     if root.name != "tmx":
         raise DataError(f"{options.name}: not TMX: its outermost element is <{root.name}>")
-    entries = [entry for body in root.elements("body") for entry in body.elements("tu")]
+    entries = list(at_path(root, "body", "tu"))
     found = {language for entry in entries for language, _ in _variants(entry)}
     if entries and not any(_is_language(language, options.src) for language in found):
         listed = ", ".join(sorted(found)[:10]) or "none"
@@ -75,12 +75,12 @@ def _unit(text: str, entry: Element, options: ReadOptions) -> BilingualUnit | No
     return make_unit(text, segment, _classify, partial(_fill, text, target_segment))
 
 
-def _fill(text: str, segment: Element, content: str) -> Sequence[Edit]:
+def _fill(text: str, segment: Element, content: str, _: float | None) -> Sequence[Edit]:
     """Return the edits that write a translation into an empty segment."""
     return [fill(text, segment, text[segment.start : inside(text, segment)[0]], content)]
 
 
-def _insert(text: str, source: Element, segment: Element, code: str, content: str) -> Sequence[Edit]:
+def _insert(text: str, source: Element, segment: Element, code: str, content: str, _: float | None) -> Sequence[Edit]:
     """Return the edits that add a translation after its source, with the same indentation."""
     variant_name = tag_name(text, source)
     segment_name = tag_name(text, segment)
@@ -88,8 +88,7 @@ def _insert(text: str, source: Element, segment: Element, code: str, content: st
         f"{indentation(text, segment.start)}<{segment_name}>{content}</{segment_name}>{indentation(text, source.close)}"
     )
     variant = f'<{variant_name} xml:lang="{language_tag(code)}">{inner}</{variant_name}>'
-    place = outside(text, source)[1]
-    return [Edit(place, place, indentation(text, source.start) + variant)]
+    return [insert_after(text, source, variant)]
 
 
 def _classify(element: Element, start: int, end: int) -> Item | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.items import Item, split_at, text_items
+from mtcli.documents.formats.items import Item, text_items, texts_and_matches
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
@@ -31,6 +31,15 @@ def parse(content: bytes, name: str) -> tuple[EncodedText, Element]:
     """
     text, encoding = decode_xml(content, name)
     return EncodedText(text, encoding), read_xml(text, name)
+
+
+def at_path(element: Element, *names: str) -> Iterator[Element]:
+    """Yield the elements in an element to which a path of names leads, such as `body`, `tu`."""
+    if not names:
+        yield element
+        return
+    for child in element.elements(names[0]):
+        yield from at_path(child, *names[1:])
 
 
 def tag_name(text: str, element: Element) -> str:
@@ -114,7 +123,7 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
 
 def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield the text between two elements. A comment is markup, and the text of a CDATA section is text."""
-    for first, last, special in split_at(_SPECIAL.finditer(text, start, end), start, end):
+    for first, last, special in texts_and_matches(_SPECIAL.finditer(text, start, end), start, end):
         if special is None:
             yield from _lines(text, first, last, keep)
         elif special["cdata"] is None:
@@ -126,7 +135,7 @@ def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
 def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield text, and as markup the line breaks that belong to it."""
     breaks = _KEPT_BREAKS if keep else _BREAK_REFERENCES
-    for first, last, line_break in split_at(breaks.finditer(text, start, end), start, end):
+    for first, last, line_break in texts_and_matches(breaks.finditer(text, start, end), start, end):
         if line_break:
             yield Item(first, last, "point")
             continue

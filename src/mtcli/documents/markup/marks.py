@@ -6,7 +6,7 @@ A *piece* of a sentence is either text or a mark.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 
 from mtcli.documents.markup.inline import Inline, Kind, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
@@ -157,9 +157,8 @@ def _with_unpaired_text_as_points(pieces: Sequence[str | Tag]) -> list[str | Tag
             if stack:
                 stack.pop()
         else:
-            names = [_name_at(pieces, opened) for opened in stack]
-            while "" in names:
-                del names[: names.index("") + 1]  # a partner outside an open tag of the file would cross it
+            # a partner outside of an open tag of the file, which has no name, would cross it
+            names = takewhile(bool, (_name_at(pieces, opened) for opened in reversed(stack)))
             if piece.name not in names:
                 unpaired.append(index)
                 continue
@@ -272,7 +271,7 @@ def _text_of(piece: str | Tag) -> str:
 
 def _core(pieces: Sequence[str | Tag]) -> tuple[int, int]:
     """Return the range of pieces without those around the text that need not be moved with words."""
-    partners = partners_of(pieces)
+    partners = _partners_of(pieces)
     first, last = 0, len(pieces)
     while first < last:
         head, tail = pieces[first], pieces[last - 1]
@@ -314,7 +313,7 @@ def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:
     return isinstance(piece, Tag) and piece.kind == kind and partner is None
 
 
-def partners_of(pieces: Sequence[str | Tag]) -> dict[int, int]:
+def _partners_of(pieces: Sequence[str | Tag]) -> dict[int, int]:
     """Return the index of the partner of each tag that has one in the sentence."""
     partners: dict[int, int] = {}
     stack: list[int] = []
