@@ -10,8 +10,6 @@ from mtcli.documents.formats.items import make_span
 from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span
 from mtcli.documents.formats.xml_markup import Classify, indentation, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
-from mtcli.errors import DataError
-from mtcli.text import languages
 
 Place = Callable[[str, float | None], Sequence[Edit]]
 """Returns the edits that write a translation into the file, in its order, given the XML and the confidence.
@@ -106,19 +104,3 @@ def insert_after(text: str, element: Element, content: str) -> Edit:
 def language_tag(code: str) -> str:
     """Return the code of a language as XML has it: `zh-CN` for `zh_CN`."""
     return code.replace("_", "-")
-
-
-def check_language(name: str, element: Element, attribute: str, code: str, role: str) -> None:
-    """Check the language that a file declares against that of the model, if both are known.
-
-    Raises:
-        DataError: They differ.
-    """
-    declared = element.attributes.get(attribute, "")
-    found = languages.base(declared)
-    wanted = languages.base(code)
-    if found and wanted and found != wanted:
-        raise DataError(
-            f"{name}, line {element.line}: {attribute} is {declared!r}, but the {role} language of the model is "
-            f"{code!r}; use a model for these languages"
-        )

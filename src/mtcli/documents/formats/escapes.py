@@ -2,7 +2,6 @@
 
 import html
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -18,13 +17,8 @@ _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]
 
 def unescape(text: str) -> str:
     """Decode the references of HTML in a text. Those with a number of any length are valid, as in a browser."""
-    return html.unescape(_LONG_NUMBER.sub(_shortened, text))  # which raises ValueError for thousands of digits
-
-
-def _shortened(number: re.Match[str]) -> str:
-    """Return a decimal reference with few digits that stands for the same character."""
-    digits = number[1].lstrip("0")
-    return f"&#{digits or 0}" if len(digits) <= len(str(sys.maxunicode)) else f"&#{sys.maxunicode + 1}"
+    # html.unescape raises ValueError for thousands of digits. All numbers of eight digits stand for no character.
+    return html.unescape(_LONG_NUMBER.sub(lambda number: "&#" + (number[1].lstrip("0") or "0")[:8], text))
 
 
 def kept_references(text: str, start: int, end: int) -> Iterator[re.Match[str]]:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from markdown_it.token import Token
 
@@ -20,7 +20,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import add_tag, html_spans, html_structure
 from mtcli.documents.formats.html_tokens import is_inline, tokenize
 from mtcli.documents.formats.items import Item, make_span
-from mtcli.documents.formats.markdown_inline import image_alt, inline_items, place_recording_parser, standard_parser
+from mtcli.documents.formats.markdown_inline import inline_items, place_recording_parser, standard_parser
 from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag
@@ -145,7 +145,7 @@ class _Style:
     """What the text of a span depends on."""
 
     references: dict[str, str]
-    """See `_kept_references`."""
+    """Those to keep in its translation, such as `&nbsp;`, by their characters."""
     block: str
     """See `_Reader._inline`."""
     at_line_start: bool
@@ -258,10 +258,10 @@ class _Reader:
         for group in _between_blocks(items):
             yield from self._span([move(item) for item in group], block, place_of(0))
         for item in items:
-            alt = image_alt(content, item)
-            if alt:
-                inner = inline_items(self._parser, content[slice(*alt)], self._env)
-                shifted = [replace(part, start=part.start + alt[0], end=part.end + alt[0]) for part in inner]
+            if item.name == "image":
+                first = item.start + len("![")
+                inner = inline_items(self._parser, content[first : first + len(item.text)], self._env)
+                shifted = [replace(part, start=part.start + first, end=part.end + first) for part in inner]
                 yield from self._span([move(part) for part in shifted], block, -1)
             if item.name.startswith("html"):
                 start = place_of(item.start)
@@ -285,7 +285,8 @@ class _Reader:
         span = make_span(self.text, items, UNESCAPED)
         if span:
             at_line_start = block in ("paragraph", "underlined") and span.start == start
-            style = _Style(_kept_references(source), block, at_line_start)
+            references = {shown: raw for shown, raw in references_of(source).items() if not shown.isascii()}
+            style = _Style(references, block, at_line_start)
             yield replace(span, render=partial(self._render, style, span.segment))
 
     def _render(self, style: _Style, segment: Inline, translation: Inline, markup: Mapping[str, str]) -> str:
@@ -379,20 +380,11 @@ def _end_of_markup(lines: Sequence[str], number: int) -> int:
     return next((last + 1 for last in range(number + 1, len(lines)) if "$$" in lines[last]), number)
 
 
-def _kept_references(source: str) -> dict[str, str]:
-    """Return the references of a text to keep in its translation, such as `&nbsp;`."""
-    return {character: raw for character, raw in references_of(source).items() if not character.isascii()}
-
-
-def _is_emphasis(part: str | Tag) -> TypeGuard[Tag]:
-    return isinstance(part, Tag) and part.kind != "point" and part.raw in _EMPHASIS
-
-
 def _with_html(translation: Inline) -> Inline:
     """Return a translation with tags of HTML for emphasis."""
     parts: list[str | Tag] = []
     for part in translation:
-        if _is_emphasis(part):
+        if isinstance(part, Tag) and part.kind != "point" and part.raw in _EMPHASIS:
             slash = "/" if part.kind == "close" else ""
             part = Tag(f"<{slash}{_EMPHASIS[part.raw]}>", part.kind)
         parts.append(part)

@@ -83,14 +83,6 @@ def inline_items(parser: MarkdownIt, content: str, env: Any) -> list[Item]:
     return _join_points(_join_code(items))
 
 
-def image_alt(content: str, image: Item) -> tuple[int, int] | None:
-    """Return the place of the text of an image; None if this item is not an image."""
-    if image.name != "image":
-        return None
-    start = image.start + 2
-    return (start, start + len(image.text))
-
-
 def _recording(name: str, rule: InlineRule) -> InlineRule:
     """Return a rule that stores the places of its tokens in them."""
 
@@ -100,16 +92,12 @@ def _recording(name: str, rule: InlineRule) -> InlineRule:
         pending = bool(state.pending)
         found = rule(state, silent)
         if found and not silent and len(state.tokens) > count:
-            first = count + 1 if pending and not _removes_pending(state, count) else count
+            is_break = state.tokens[count].type in ("softbreak", "hardbreak")  # removes pending white space
+            first = count + 1 if pending and not is_break else count
             _place(name, state, state.tokens[first:], start)
         return found
 
     return recorded
-
-
-def _removes_pending(state: StateInline, count: int) -> bool:
-    """Return True if the pending text was white space that a line break removed, so that no token has it."""
-    return state.tokens[count].type in ("softbreak", "hardbreak")
 
 
 def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -> None:

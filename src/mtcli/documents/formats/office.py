@@ -20,9 +20,9 @@ from mtcli.errors import DataError
 
 CONTENT_TYPES = "[Content_Types].xml"
 KINDS = {
-    ".docx": ("Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
-    ".pptx": ("PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
-    ".xlsx": ("Excel workbook", re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")),
+    ".docx": ("a Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
+    ".pptx": ("a PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
+    ".xlsx": ("an Excel workbook", re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")),
 }
 """The name of each kind of document, and the end of the content type of its main part."""
 PARTS = re.compile(
@@ -89,7 +89,7 @@ def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, s
     found = next((entry for entry in entries if entry.name == CONTENT_TYPES), None)
     if found is None:
         kind, _ = KINDS[_suffix(name)]
-        raise DataError(f"{name}: not {_article(kind)}: its archive has no {CONTENT_TYPES}")
+        raise DataError(f"{name}: not {kind}: its archive has no {CONTENT_TYPES}")
     _, root = read_part(found, name)
     by_suffix = {
         each.attributes.get("Extension", "").lower(): each.attributes.get("ContentType", "")
@@ -100,13 +100,10 @@ def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, s
         for each in root.elements("Override")
     }
     return {
-        entry.name: by_name.get(f"/{entry.name}".lower()) or by_suffix.get(_extension(entry.name), "")
+        entry.name: by_name.get(f"/{entry.name}".lower())
+        or by_suffix.get(PurePath(entry.name).suffix.lower().removeprefix("."), "")
         for entry in entries
     }
-
-
-def _extension(name: str) -> str:
-    return PurePath(name).suffix.lower().removeprefix(".")
 
 
 def _check_kind(name: str, types: Mapping[str, str]) -> None:
@@ -116,12 +113,8 @@ def _check_kind(name: str, types: Mapping[str, str]) -> None:
         return
     for suffix, (other, main_of_other) in KINDS.items():
         if any(main_of_other.search(kind) for kind in types.values()):
-            raise DataError(f"{name}: not {_article(wanted)}, but {_article(other)}; name it {suffix}")
-    raise DataError(f"{name}: not {_article(wanted)}: its archive has no main part; save the document again")
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+            raise DataError(f"{name}: not {wanted}, but {other}; name it {suffix}")
+    raise DataError(f"{name}: not {wanted}: its archive has no main part; save the document again")
 
 
 def _has_text(entry: ArchiveEntry, types: Mapping[str, str]) -> bool:

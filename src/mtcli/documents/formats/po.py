@@ -25,12 +25,14 @@ from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.items import texts_and_matches
 from mtcli.documents.formats.plain_text import text_spans
-from mtcli.documents.formats.slots import Edit, SlotDocument, with_edits
+from mtcli.documents.formats.slots import Edit, SlotDocument, raw, with_edits
 from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
+
+log = logging.getLogger(__name__)
 
 # A width begins with no zero, which is a flag: shared by both, zeros would take quadratic time in `%0000`.
 _PRINTF = re.compile(
@@ -59,8 +61,6 @@ _FEW = 5
 _NAMES_OF_KEYS = re.compile(r"[_&](?=[^\W_])")
 _MAX_LABEL = 80
 """Characters of a label with an access key."""
-
-log = logging.getLogger(__name__)
 
 LINE_WIDTH = 76
 """Characters of a message on one line, with its quotation marks; gettext wraps at 79 with the keyword."""
@@ -124,18 +124,12 @@ def format_of(flags: str) -> Format | None:
     return FORMATS.get(names[0], _OTHER) if names else None
 
 
-def with_directives(segment: Inline, form: Format) -> Inline:
-    """Return a segment in which directives that are not protected as text (`placeholders.find_protected`) are tags."""
-    parts: list[str | Tag] = []
-    for part in segment:
-        if isinstance(part, Tag):
-            parts.append(part)
-            continue
-        protected = set(find_protected(part))
-        directives = (found for found in form.directives.finditer(part) if found.span() not in protected)
-        for start, end, directive in texts_and_matches(directives, 0, len(part)):
-            parts.append(Tag(directive[0]) if directive else part[start:end])
-    return merged(parts)
+def with_directives(text: str, form: Format) -> Inline:
+    """Return a text as a segment whose directives are tags, unless `placeholders.find_protected` protects them."""
+    protected = set(find_protected(text))
+    directives = (found for found in form.directives.finditer(text) if found.span() not in protected)
+    parts = texts_and_matches(directives, 0, len(text))
+    return merged(Tag(directive[0]) if directive else text[start:end] for start, end, directive in parts)
 
 
 def checked(message: str, translation: str, form: Format | None, *, exact: bool = True) -> str | None:
@@ -482,7 +476,7 @@ def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: For
     shown = message if place is None else message[:place] + message[place + 1 :]
     spans = list(text_spans(shown))
     if form:
-        spans = [replace(span, segment=with_directives(span.segment, form)) for span in spans]
+        spans = [replace(span, segment=with_directives(raw(span.segment), form)) for span in spans]
     document = SlotDocument(EncodedText(shown), spans)
     return _Blank(field.start, field.end, document, key, compared, not is_rare, form)
 

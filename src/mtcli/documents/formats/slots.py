@@ -1,6 +1,7 @@
 """A document as a text with slots: each has a segment, and edits of the text that write its translation.
 
-Everything outside of the edits stays as it is.
+Everything outside of the edits stays as it is. Most slots are spans: their translation takes the place of the segment.
+Readers of text with markup find its parts as items first, see `items`.
 """
 
 from bisect import bisect_right

@@ -126,7 +126,9 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0)
         cell = pattern.match(text, place)
         assert cell is not None  # it may be empty
         if strict and cell["plain"] is not None and cell["plain"].startswith('"'):
-            raise DataError(_quotation_message(text, place, name))
+            line = text.count("\n", 0, place) + 1
+            problem = "a cell begins with a quotation mark and does not end with one; double it where it is text"
+            raise DataError(f"{name}:{line}: {problem}")
         if len(row) == MAX_COLUMNS:
             line = text.count("\n", 0, place) + 1
             raise DataError(f"{name}:{line}: more than {MAX_COLUMNS:,} cells in a row, the limit; split the table")
@@ -139,11 +141,6 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0)
             row = []
             if place == len(text):
                 return
-
-
-def _quotation_message(text: str, place: int, name: str) -> str:
-    line = text.count("\n", 0, place) + 1
-    return f"{name}:{line}: a cell begins with a quotation mark and does not end with one; double it where it is text"
 
 
 def _spans(cell: _Cell, delimiter: str, *, is_tsv: bool) -> Iterator[Span]:

@@ -16,7 +16,6 @@ from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
     BilingualUnit,
     RatedSlotDocument,
-    check_language,
     fill,
     insert_after,
     is_filled,
@@ -30,6 +29,7 @@ from mtcli.documents.formats.slots import Edit
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, parse, tag_name
 from mtcli.errors import DataError
+from mtcli.text import languages
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""
@@ -92,8 +92,17 @@ class _Reader1:
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""
-        check_language(self.options.name, element, self.source_language, self.options.src, "source")
-        check_language(self.options.name, element, self.target_language, self.options.tgt, "target")
+        source = (self.source_language, self.options.src, "source")
+        target = (self.target_language, self.options.tgt, "target")
+        for attribute, code, role in (source, target):
+            declared = element.attributes.get(attribute, "")
+            found = languages.base(declared)
+            wanted = languages.base(code)
+            if found and wanted and found != wanted:
+                raise DataError(
+                    f"{self.options.name}, line {element.line}: {attribute} is {declared!r}, but the {role} language "
+                    f"of the model is {code!r}; use a model for these languages"
+                )
         if self.target_language not in element.attributes:
             start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
             yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{language_tag(self.options.tgt)}"')

@@ -202,6 +202,16 @@ class Node:
         """It is no span."""
         return self.opened is not None and self.opened.kind == "point"
 
+    @property
+    def begins_earlier(self) -> bool:
+        """It is a span that begins in a sentence before this one."""
+        return self.opened is None
+
+    @property
+    def ends_later(self) -> bool:
+        """It is a span that ends in a sentence after this one."""
+        return self.closed is None and not self.is_point
+
 
 @dataclass
 class Marked:
