@@ -12,7 +12,7 @@ from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document
 from mtcli.documents.formats.structure import Digest
-from mtcli.documents.formats.xml_markup import parse
+from mtcli.documents.formats.xml_markup import parse_xml
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
@@ -115,7 +115,7 @@ def read_part(entry: ArchiveEntry, name: str) -> tuple[EncodedText, Element]:
     inner_name = f"{name}: {entry.name}"
     if len(entry.content) > PART_BYTES:
         raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
-    return parse(entry.content, inner_name)
+    return parse_xml(entry.content, inner_name)
 
 
 def archive_structure(entries: Iterable[ArchiveEntry], part_structure: Callable[[ArchiveEntry], int | None]) -> int:

@@ -21,7 +21,7 @@ from mtcli.documents.formats.html_tokens import (
     is_inline,
     tokenize,
 )
-from mtcli.documents.formats.items import Item, make_span, text_items, texts_and_matches
+from mtcli.documents.formats.items import Item, divided_spans, make_span, text_items, texts_and_matches
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Kind
@@ -45,7 +45,7 @@ The standard of HTML, on one page of 15 MB, has about 500,000 tags.
 MAX_BLOCK_ITEMS = 100_000
 """Texts and tags of a paragraph. The longest of real pages are logs of 10,000 lines that end with `<br>`."""
 _SPACES = re.compile(r"[ \t\n\f\r]+")
-_BREAK_REFERENCES = re.compile(r"(?:&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE)
+_BREAKS = re.compile(r"(?P<break>(?:&#(?:0*1[03]|x0*[ad]);)+)", re.IGNORECASE)
 """Line breaks that are written as references, which browsers show in attributes such as `title`."""
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{#[^{}]*#\}")
 """Tags of template languages such as Jinja and Django."""
@@ -267,12 +267,7 @@ class _Reader:
             if tag:
                 yield Item(first, last, "point", word=tag[0].startswith("{{"))
             else:
-                yield from self._texts(first, last)
-
-    def _texts(self, start: int, end: int) -> Iterator[Item]:
-        """Yield text without tags, and the references in it that stay."""
-        for item in text_items(self.text, start, end):
-            yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
+                yield from _texts(self.text, first, last)
 
     def _is_skipped(self, token: HtmlToken) -> bool:
         return token.name in NOT_TRANSLATED or self._is_protected(token)
@@ -332,24 +327,25 @@ class _Reader:
             references = references_of(self.text[attribute.start : attribute.end])
             quote = attribute.quote
             render = render_with(partial(_escape_value, references, quote)) if references else _RENDER_VALUE[quote]
-            for start, end in self._lines_of(attribute):
-                span = make_span(self.text, list(self._texts(start, end)), render)
-                if span:
-                    yield span
+            if attribute.quote:
+                self._count_breaks(attribute)
+                yield from divided_spans(self.text, attribute.start, attribute.end, _BREAKS, render, _texts)
+                continue
+            span = make_span(self.text, list(_texts(self.text, attribute.start, attribute.end)), render)  # gets quotes
+            if span:
+                yield span
 
-    def _lines_of(self, attribute: Attribute) -> Iterator[tuple[int, int]]:
-        """Yield the places of the lines of a value. One without quotes is one line: it gets quotes as a whole."""
-        start = attribute.start
-        if attribute.quote:
-            for line_break in _BREAK_REFERENCES.finditer(self.text, start, attribute.end):
-                self._num_breaks += 1
-                if self._num_breaks > MAX_TAGS:
-                    raise DataError(
-                        f"{self.name}: more than {MAX_TAGS:,} `&#10;` in attributes, the limit; split the page"
-                    )
-                yield start, line_break.start()
-                start = line_break.end()
-        yield start, attribute.end
+    def _count_breaks(self, attribute: Attribute) -> None:
+        """Count the line breaks of a value, each of which ends a text. Raise a DataError if the page has too many."""
+        self._num_breaks += sum(1 for _ in _BREAKS.finditer(self.text, attribute.start, attribute.end))
+        if self._num_breaks > MAX_TAGS:
+            raise DataError(f"{self.name}: more than {MAX_TAGS:,} `&#10;` in attributes, the limit; split the page")
+
+
+def _texts(text: str, start: int, end: int) -> Iterator[Item]:
+    """Yield text without tags, and the references in it that stay."""
+    for item in text_items(text, start, end):
+        yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
 
 
 def _shown_attributes(text: str, token: HtmlToken) -> Sequence[str]:

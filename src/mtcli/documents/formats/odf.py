@@ -252,7 +252,7 @@ def _spaces(prefix: str, spaces: re.Match[str]) -> str:
 def _structure(element: Element, looks: Looks) -> int:
     """Return a hash of an element without the text of paragraphs."""
     if element.name == "tracked-changes":
-        return tree_structure(element, without=lambda _: False)
+        return tree_structure(element)
     content: list[int | str] = []
     if _is_paragraph(element):
         content += _paragraph_structure(element, looks)

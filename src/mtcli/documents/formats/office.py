@@ -22,7 +22,7 @@ CONTENT_TYPES = "[Content_Types].xml"
 KINDS = {
     ".docx": ("a Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
     ".pptx": ("a PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
-    ".xlsx": ("an Excel workbook", re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")),
+    ".xlsx": ("an Excel workbook", excel.WORKBOOK),
 }
 """The name of each kind of document, and the end of the content type of its main part."""
 PARTS = re.compile(

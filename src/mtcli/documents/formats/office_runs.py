@@ -196,9 +196,9 @@ def paragraph_span(text: str, paragraph: Element, markup: Markup) -> Span | None
     paired, partner = pair_tags(items)
     first, last = trim(paired, partner)
     kept = paired[first:last]
-    partners = {start - first: end - first for start, end in partner.items()}
-    plan = _Plan(markup, prefix, kept[0].before, kept[-1].after, None)
-    segment = _segment(kept, partners, plan)
+    bases = _bases(kept)
+    plan = _Plan(markup, prefix, kept[0].before, kept[-1].after, bases[-1])
+    segment = _segment(kept, bases, plan)
     places = tuple((raw, item.start, item.end) for raw, item in plan.items.items() if not item.raw)
     end = max([kept[-1].end, *(outside(text, child)[1] for child in paragraph.elements("rPh", "phoneticPr"))])
     return Span(kept[0].start, end, segment, partial(_write, plan), places)
@@ -356,21 +356,17 @@ def _places_of_fields(items: Sequence[_RunItem]) -> tuple[dict[int, int], dict[i
     return ends, separators
 
 
-def _segment(items: Sequence[_RunItem], partners: Mapping[int, int], plan: _Plan) -> Inline:
-    """Make the segment of a paragraph from its items without what surrounds its text, and complete the plan."""
-    bases = _bases(items)
-    plan.base = bases[-1]
+def _segment(items: Sequence[_RunItem], bases: Mapping[int, str | None], plan: _Plan) -> Inline:
+    """Make the segment of a paragraph from its items, and add its markup and properties to the plan. See `_bases`."""
     parts: list[str | Tag] = []
     levels = [-1]
-    names: dict[int, int] = {}
     group = ""
     for index, item in enumerate(items):
-        different = item.kind == "text" and item.look != bases[levels[-1]]
         if group and (item.kind in ("open", "close") or (item.kind == "text" and item.look != plan.formats[group])):
             parts.append(Tag(group.replace("<", "</"), "close"))
             group = ""
         if item.kind == "text":
-            if different and not group:
+            if item.look != bases[levels[-1]] and not group:
                 group = f"<r{index}>"
                 plan.formats[group] = item.look
                 parts.append(Tag(group, "open"))
@@ -379,12 +375,10 @@ def _segment(items: Sequence[_RunItem], partners: Mapping[int, int], plan: _Plan
         raw = f"<br {index}/>" if item.name == "br" else f"<x{index}/>"
         if item.kind == "open":
             raw = f"<x{index}>"
-            names[partners[index]] = index
             levels.append(index)
             plan.formats[raw] = bases.get(index, bases[-1])
         elif item.kind == "close":
-            raw = f"</x{names[index]}>"
-            levels.pop()
+            raw = f"</x{levels.pop()}>"
         parts.append(Tag(raw, item.kind))
         plan.items[raw] = item
     if group:

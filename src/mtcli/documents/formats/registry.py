@@ -202,7 +202,7 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
         UsageError: The type is unknown, the file is compressed, or the reader needs a package that is not installed.
         DataError: The file is broken or unsafe.
     """
-    suffix = PurePath(options.name).suffix.lower()
+    suffix = options.suffix
     if suffix == ".gz":
         raise UsageError(f"{options.name}: compressed; unpack it (gunzip) and translate the unpacked file")
     _check_not_flutter(options.name, content[:START_BYTES])

@@ -73,7 +73,9 @@ class Digest:
         self.value = hash((self.value, part))
 
 
-def tree_structure(root: Element, *, without: Callable[[Element], bool], changing: Container[str] = ()) -> int:
+def tree_structure(
+    root: Element, *, without: Callable[[Element], bool] = lambda _: False, changing: Container[str] = ()
+) -> int:
     """Return a hash of the elements of XML, their attributes and their text.
 
     Args:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import PurePath
 
 from rich.cells import cell_len
 
@@ -99,7 +98,7 @@ def read(content: bytes, options: ReadOptions) -> SlotDocument:
         DataError: See `encoding.decode`; or the file has text, but no times of a cue.
     """
     source = decode(content, options.name)
-    is_vtt = _is_vtt(options)
+    is_vtt = options.suffix == ".vtt"
     timings = list(_timings(source.text, is_vtt=is_vtt))
     has_no_cues = is_vtt and source.text.startswith("WEBVTT") and "-->" not in source.text
     if not timings and source.text.strip() and not has_no_cues:
@@ -113,7 +112,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the times of the cues and the tree of tags in each, see `format.Structure`."""
     text = decode(content, options.name).text
     digest = Digest()
-    for timing, blocks in _timings(text, is_vtt=_is_vtt(options)):
+    for timing, blocks in _timings(text, is_vtt=options.suffix == ".vtt"):
         digest.add(timing.string)
         for block in blocks:
             digest.add(len(block))
@@ -128,10 +127,6 @@ def structure(content: bytes, options: ReadOptions) -> int:
                     shape.open(name, tag[0])
             digest.add(shape.finish())
     return digest.value
-
-
-def _is_vtt(options: ReadOptions) -> bool:
-    return PurePath(options.name).suffix.lower() == ".vtt"
 
 
 def _timings(text: str, *, is_vtt: bool) -> Iterator[tuple[re.Match[str], list[list[_Line]]]]:

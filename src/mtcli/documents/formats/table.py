@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from pathlib import PurePath
 
 from mtcli.corpus.readers.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
 from mtcli.documents.formats.encoding import decode
@@ -60,7 +59,7 @@ def read(content: bytes, options: ReadOptions) -> SlotDocument:
     if not options.columns:
         raise UsageError(f"{options.name}: a table; translate it with `mtcli translate --column NAME`")
     source = decode(content, options.name)
-    is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
+    is_tsv = options.suffix == ".tsv"
     separator_line = None if is_tsv else SEPARATOR_LINE.match(source.text)
     if is_tsv:
         delimiter = "\t"

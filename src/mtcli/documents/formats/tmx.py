@@ -9,7 +9,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import at_path, indentation, inside, parse, tag_name
+from mtcli.documents.formats.xml_markup import at_path, indentation, inside, parse_xml, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 
@@ -20,7 +20,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     Raises:
         DataError: The file is not well-formed or not TMX, declares entities, or lacks the source language.
     """
-    source, root = parse(content, options.name)
+    source, root = parse_xml(content, options.name)
     if root.name != "tmx":
         raise DataError(f"{options.name}: not TMX: its outermost element is <{root.name}>")
     entries = list(at_path(root, "body", "tu"))
@@ -34,7 +34,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of all elements but the target variants, see `format.Structure`."""
-    _, root = parse(content, options.name)
+    _, root = parse_xml(content, options.name)
 
     def is_target(element: Element) -> bool:
         return element.name == "tuv" and _is_language(element.attributes.get("lang", ""), options.tgt)

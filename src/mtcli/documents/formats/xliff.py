@@ -27,7 +27,7 @@ from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, parse, tag_name
+from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, parse_xml, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 
@@ -49,7 +49,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
     Raises:
         DataError: The file is not well-formed or not XLIFF, declares entities, or is for other languages.
     """
-    source, root = parse(content, options.name)
+    source, root = parse_xml(content, options.name)
     if root.name != "xliff":
         raise DataError(f"{options.name}: not XLIFF: its outermost element is <{root.name}>")
     reader = _Reader2 if root.attributes.get("version", "").startswith("2") else _Reader1
@@ -58,7 +58,7 @@ def read(content: bytes, options: ReadOptions) -> Document:
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of all elements but targets and suggestions of mtcli, see `format.Structure`."""
-    _, root = parse(content, options.name)
+    _, root = parse_xml(content, options.name)
     return tree_structure(root, without=_is_written, changing=_CHANGING)
 
 

@@ -23,7 +23,7 @@ Classify = Callable[[Element, int, int], Item | None]
 """Returns the item of an inline element from a start to an end; None: it is a pair of tags around text."""
 
 
-def parse(content: bytes, name: str) -> tuple[EncodedText, Element]:
+def parse_xml(content: bytes, name: str) -> tuple[EncodedText, Element]:
     """Return the text of an XML file and its outermost element. A byte-order mark is part of the text.
 
     Raises:
