@@ -121,11 +121,13 @@ def decode_xml(content: bytes, name: str) -> tuple[str, str]:
     Raises:
         DataError: Python does not know the encoding, or the bytes are not in it.
     """
-    encoding = declared_encoding(content) or "utf-8"
-    for mark, marked in _BYTE_ORDER_MARKS:
-        if content.startswith(mark):
-            encoding = marked
+    encoding = marked_encoding(content) or declared_encoding(content) or "utf-8"
     return decode_exactly(content, encoding, name), encoding
+
+
+def marked_encoding(content: bytes) -> str | None:
+    """Return the encoding that the byte order mark of a file stands for; None: it has none."""
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if content.startswith(mark)), None)
 
 
 def declared_encoding(content: bytes) -> str | None:

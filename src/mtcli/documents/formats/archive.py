@@ -4,12 +4,15 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element
+from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document
+from mtcli.documents.formats.structure import Digest
+from mtcli.documents.formats.xml_markup import parse_xml
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 
@@ -23,7 +26,7 @@ SMALL_BYTES = 2**20
 """Unpacked size in bytes up to which any ratio is allowed."""
 PART_BYTES = 64 * 2**20
 """Size limit of a part with text in bytes. A document of 1,000 pages has about 20 MB of XML."""
-METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED = 0x1
 _UNSAFE_NAME = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)|\x00")
 
@@ -76,7 +79,8 @@ class ArchiveDocument:
             return self._content
         written |= self._edited
         entries = [ArchiveEntry(entry.info, written.get(entry.name, entry.content)) for entry in self._entries]
-        return write_archive(entries, read_comment(self._content))
+        with zipfile.ZipFile(io.BytesIO(self._content)) as archive:
+            return write_archive(entries, archive.comment)
 
 
 def read_archive(content: bytes, name: str) -> list[ArchiveEntry]:
@@ -98,14 +102,8 @@ def read_archive(content: bytes, name: str) -> list[ArchiveEntry]:
         raise DataError(f"{name}: a damaged archive ({error}); save the document again") from None
 
 
-def read_comment(content: bytes) -> bytes:
-    """Return the comment of an archive that `read_archive` has read."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.comment
-
-
-def read_part(entry: ArchiveEntry, name: str) -> tuple[str, str, Element]:
-    """Return the text of a part of XML, its encoding and its outermost element.
+def read_part(entry: ArchiveEntry, name: str) -> tuple[EncodedText, Element]:
+    """Return the text of a part of XML and its outermost element.
 
     Args:
         entry: The part.
@@ -115,19 +113,24 @@ def read_part(entry: ArchiveEntry, name: str) -> tuple[str, str, Element]:
         DataError: It is too large, not well-formed or unsafe.
     """
     inner_name = f"{name}: {entry.name}"
-    check_part_size(entry, name)
-    text, encoding = decode_xml(entry.content, inner_name)
-    return text, encoding, read_xml(text, inner_name)
-
-
-def check_part_size(entry: ArchiveEntry, name: str) -> None:
-    """Check the size of a part with text.
-
-    Raises:
-        DataError: It is larger than `PART_BYTES`.
-    """
     if len(entry.content) > PART_BYTES:
-        raise DataError(f"{name}: {entry.name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
+        raise DataError(f"{inner_name}: larger than {PART_BYTES >> 20} MiB, the limit; split the document")
+    return parse_xml(entry.content, inner_name)
+
+
+def archive_structure(entries: Iterable[ArchiveEntry], part_structure: Callable[[ArchiveEntry], int | None]) -> int:
+    """Return a hash of all files of an archive; see `format.Structure`.
+
+    Args:
+        entries: The files.
+        part_structure: Returns a hash of what a translation must not change in a part; None: it must stay as it is.
+    """
+    digest = Digest()
+    for entry in entries:
+        digest.add(entry.name)
+        part = part_structure(entry)
+        digest.add(entry.content if part is None else part)
+    return digest.value
 
 
 def write_archive(entries: Sequence[ArchiveEntry], comment: bytes = b"") -> bytes:
@@ -146,11 +149,7 @@ def write_archive(entries: Sequence[ArchiveEntry], comment: bytes = b"") -> byte
 
 
 def _check(infos: Sequence[zipfile.ZipInfo], packed: int, name: str) -> None:
-    """Check what the archive declares. Reading stops at the declared size of each file.
-
-    Raises:
-        DataError: See `read_archive`.
-    """
+    """Check what the archive declares, see `read_archive`. Reading stops at the declared size of each file."""
     if len(infos) > MAX_ENTRIES:
         raise DataError(f"{name}: {len(infos):,} files in the archive, the limit is {MAX_ENTRIES:,}; it is no document")
     unpacked = sum(info.file_size for info in infos)
@@ -172,5 +171,5 @@ def _check(infos: Sequence[zipfile.ZipInfo], packed: int, name: str) -> None:
         seen.add(info.filename)
         if info.flag_bits & _ENCRYPTED:
             raise DataError(f"{name}: {shown} is encrypted; remove the password and save the document again")
-        if info.compress_type not in METHODS:
+        if info.compress_type not in _METHODS:
             raise DataError(f"{name}: {shown} is packed by method {info.compress_type}; save the document again")

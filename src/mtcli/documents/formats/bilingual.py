@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.escapes import escape, references_of
+from mtcli.documents.formats.escapes import render_like
 from mtcli.documents.formats.items import make_span
-from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span, render_with
-from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, outside
+from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span
+from mtcli.documents.formats.xml_markup import Classify, indentation, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
-from mtcli.errors import DataError
-from mtcli.text import languages
+
+Place = Callable[[str, float | None], Sequence[Edit]]
+"""Returns the edits that write a translation into the file, in its order, given the XML and the confidence.
+
+The confidence is 0 to 100, or None. A file may have no place for it.
+"""
 
 
 @dataclass
@@ -24,10 +27,7 @@ class BilingualUnit:
     before: str
     """White space and tags of the source before what is translated. The translation gets them too."""
     after: str
-    place: Callable[[str], Sequence[Edit]]
-    """Returns the edits that write a translation into the file, in the order of the file."""
-    place_rated: Callable[[str, float], Sequence[Edit]] | None = None
-    """The same for a translation with a confidence; None: the file has no place for it."""
+    place: Place
     confidence: float | None = None
     """Of the translation that will be written."""
 
@@ -40,10 +40,7 @@ class BilingualUnit:
         """See `Slot.edits`. A translation that is the same as the source is written as it is there."""
         is_same = merged(translation) == self.segment
         content = copy(self.span.start, self.span.end) if is_same else self.span.render(translation, {})
-        content = self.before + content + self.after
-        if self.confidence is not None and self.place_rated is not None:
-            return self.place_rated(content, self.confidence)
-        return self.place(content)
+        return self.place(self.before + content + self.after, self.confidence)
 
 
 class RatedSlotDocument(SlotDocument):
@@ -61,20 +58,17 @@ class RatedSlotDocument(SlotDocument):
             unit.confidence = confidence
 
 
-def make_unit(
-    text: str, source: Element, classify: Classify, place: Callable[[str], Sequence[Edit]]
-) -> BilingualUnit | None:
+def make_unit(text: str, source: Element, classify: Classify, place: Place) -> BilingualUnit | None:
     """Make a unit of an element with text; None if there is no letter in it.
 
     Args:
         text: The file.
         source: The element with the text in the source language.
         classify: See `inline_items`.
-        place: See `BilingualUnit`.
+        place: Writes the translation.
     """
     start, end = inside(text, source)
-    escape_text = partial(escape, references_of(text[start:end]))
-    span = make_span(text, list(inline_items(text, source, classify)), render_with(escape_text))
+    span = make_span(text, list(inline_items(text, source, classify)), render_like(text[start:end]))
     if span is None:
         return None
     return BilingualUnit(span, text[start : span.start], text[span.end : end], place)
@@ -101,22 +95,12 @@ def fill(text: str, element: Element, start_tag: str, content: str) -> Edit:
     return Edit(start, end, f"{opening}>{content}</{name}>")
 
 
+def insert_after(text: str, element: Element, content: str) -> Edit:
+    """Return the edit that adds another element after one, with the same indentation."""
+    place = outside(text, element)[1]
+    return Edit(place, place, indentation(text, element.start) + content)
+
+
 def language_tag(code: str) -> str:
     """Return the code of a language as XML has it: `zh-CN` for `zh_CN`."""
     return code.replace("_", "-")
-
-
-def check_language(name: str, element: Element, attribute: str, code: str, role: str) -> None:
-    """Check the language that a file declares against that of the model, if both are known.
-
-    Raises:
-        DataError: They differ.
-    """
-    declared = element.attributes.get(attribute, "")
-    found = languages.base(declared)
-    wanted = languages.base(code)
-    if found and wanted and found != wanted:
-        raise DataError(
-            f"{name}, line {element.line}: {attribute} is {declared!r}, but the {role} language of the model is "
-            f"{code!r}; use a model for these languages"
-        )

@@ -5,19 +5,24 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from urllib.parse import unquote
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import html
-from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, ArchiveEntry, read_archive, read_part
-from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.escapes import escape
+from mtcli.documents.formats.archive import (
+    PART_BYTES,
+    ArchiveDocument,
+    ArchiveEntry,
+    archive_structure,
+    read_archive,
+    read_part,
+)
+from mtcli.documents.formats.escapes import RENDER_ESCAPED
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import make_span
-from mtcli.documents.formats.slots import SlotDocument, Span, render_with
-from mtcli.documents.formats.structure import Digest, tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, inline_items
+from mtcli.documents.formats.slots import SlotDocument, Span
+from mtcli.documents.formats.structure import tree_structure
+from mtcli.documents.formats.xml_markup import at_path, inline_items
 from mtcli.errors import DataError
 
 CONTAINER = "META-INF/container.xml"
@@ -29,7 +34,6 @@ CONTENTS = "application/x-dtbncx+xml"
 """The type of the table of contents of EPUB 2. That of EPUB 3 is a page."""
 _LABELS = frozenset({"docTitle", "navLabel"})
 """Elements of the table of contents that have a text to translate."""
-_RENDER = render_with(partial(escape, {}))
 
 
 def read(content: bytes, options: ReadOptions) -> Document:
@@ -50,28 +54,26 @@ def read(content: bytes, options: ReadOptions) -> Document:
         if kind in PAGES:
             parts[entry.name] = html.read(entry.content, _options_of(entry, options), is_xhtml=True)
         elif kind == CONTENTS:
-            text, encoding, root = read_part(entry, options.name)
-            parts[entry.name] = SlotDocument(EncodedText(text, encoding), list(_labels(text, root)))
+            source, root = read_part(entry, options.name)
+            parts[entry.name] = SlotDocument(source, list(_labels(source.text, root)))
     return ArchiveDocument(content, entries, parts)
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the tags of the pages, and of all other files; see `format.Structure`."""
-    digest = Digest()
     entries = read_archive(content, options.name)
     types = _types(entries, options.name)
-    for entry in entries:
-        digest.add(entry.name)
+
+    def part_structure(entry: ArchiveEntry) -> int | None:
         kind = types.get(entry.name)
         if kind in PAGES:
-            digest.add(html.structure(entry.content, _options_of(entry, options), is_xhtml=True))
-        elif kind == CONTENTS:
-            _, _, root = read_part(entry, options.name)
-            digest.add(tree_structure(root, without=_is_label))
-            digest.add(tuple(sorted(_tags_of_labels(root))))
-        else:
-            digest.add(entry.content)
-    return digest.value
+            return html.structure(entry.content, _options_of(entry, options), is_xhtml=True)
+        if kind == CONTENTS:
+            _, root = read_part(entry, options.name)
+            return hash((tree_structure(root, without=_is_label), *sorted(_tags_of_labels(root))))
+        return None
+
+    return archive_structure(entries, part_structure)
 
 
 def _options_of(entry: ArchiveEntry, options: ReadOptions) -> ReadOptions:
@@ -79,53 +81,36 @@ def _options_of(entry: ArchiveEntry, options: ReadOptions) -> ReadOptions:
 
 
 def _types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
-    """Return the types of the files that the packages of a book list, by the names of their entries.
-
-    Raises:
-        DataError: The archive is not a book, or its pages are encrypted.
-    """
+    """Return the types of the files that the packages of a book list, by the names of their entries; see `read`."""
     by_name = {entry.name: entry for entry in entries}
     mimetype = by_name["mimetype"].content.decode("ascii", "replace").strip() if "mimetype" in by_name else ""
     if CONTAINER not in by_name or mimetype not in ("", MIMETYPE):
         problem = f"its type is {mimetype[:80]}" if CONTAINER in by_name else f"its archive has no {CONTAINER}"
         raise DataError(f"{name}: not a book in EPUB: {problem}")
     types: dict[str, str] = {}
-    _, _, container = read_part(by_name[CONTAINER], name)
-    for package_name in _package_names(container):
+    _, container = read_part(by_name[CONTAINER], name)
+    for root_file in at_path(container, "rootfiles", "rootfile"):
+        package_name = unquote(root_file.attributes.get("full-path", ""))
         if package_name not in by_name:
             raise DataError(f"{name}: its archive has no {package_name!a}, which {CONTAINER} names")
-        _, _, package = read_part(by_name[package_name], name)
-        for manifest in package.elements("manifest"):
-            for item in manifest.elements("item"):
-                path = _path(package_name, item.attributes.get("href", ""))
-                types[path] = item.attributes.get("media-type", "")
-    encrypted = _encrypted(by_name[ENCRYPTION], name) if ENCRYPTION in by_name else ()
-    for path in encrypted:
+        _, package = read_part(by_name[package_name], name)
+        for item in at_path(package, "manifest", "item"):
+            path = _path(package_name, item.attributes.get("href", ""))
+            types[path] = item.attributes.get("media-type", "")
+    if ENCRYPTION not in by_name:
+        return types
+    _, encryption = read_part(by_name[ENCRYPTION], name)
+    for reference in at_path(encryption, "EncryptedData", "CipherData", "CipherReference"):  # fonts may be encrypted
+        path = unquote(reference.attributes.get("URI", ""))
         if types.get(path) in {CONTENTS, *PAGES}:
             raise DataError(f"{name}: {path!a} is encrypted (DRM); only books without it can be translated")
     return types
-
-
-def _package_names(container: Element) -> Iterator[str]:
-    """Yield the names of the packages of a book; most have one."""
-    for group in container.elements("rootfiles"):
-        for root_file in group.elements("rootfile"):
-            yield unquote(root_file.attributes.get("full-path", ""))
 
 
 def _path(package_name: str, address: str) -> str:
     """Return the name of an entry, given its address relative to the package."""
     path = unquote(address.partition("#")[0])
     return posixpath.normpath(posixpath.join(posixpath.dirname(package_name), path))
-
-
-def _encrypted(entry: ArchiveEntry, name: str) -> Iterator[str]:
-    """Yield the names of the entries that are encrypted, such as fonts."""
-    _, _, root = read_part(entry, name)
-    for data in root.elements("EncryptedData"):
-        for cipher in data.elements("CipherData"):
-            for reference in cipher.elements("CipherReference"):
-                yield unquote(reference.attributes.get("URI", ""))
 
 
 def _is_label(element: Element) -> bool:
@@ -144,7 +129,7 @@ def _tags_of_labels(element: Element, *, in_label: bool = False) -> Iterator[str
 def _labels(text: str, element: Element) -> Iterator[Span]:
     """Yield the labels in a table of contents."""
     if _is_label(element):
-        span = make_span(text, list(inline_items(text, element, lambda _: InlineRole("pair"))), _RENDER)
+        span = make_span(text, list(inline_items(text, element)), RENDER_ESCAPED)
         if span:
             yield span
     for child in element.elements():

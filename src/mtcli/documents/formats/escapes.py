@@ -2,9 +2,11 @@
 
 import html
 import re
-import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from mtcli.documents.formats.slots import Render, render_with
 
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9A-Fa-f]+|[A-Za-z][A-Za-z0-9]*);?")
 _LONG_NUMBER = re.compile(r"&#([0-9]{8,})")
@@ -15,13 +17,8 @@ _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]
 
 def unescape(text: str) -> str:
     """Decode the references of HTML in a text. Those with a number of any length are valid, as in a browser."""
-    return html.unescape(_LONG_NUMBER.sub(_shortened, text))  # which raises ValueError for thousands of digits
-
-
-def _shortened(number: re.Match[str]) -> str:
-    """Return a decimal reference with few digits that stands for the same character."""
-    digits = number[1].lstrip("0")
-    return f"&#{digits or 0}" if len(digits) <= len(str(sys.maxunicode)) else f"&#{sys.maxunicode + 1}"
+    # html.unescape raises ValueError for thousands of digits. All numbers of eight digits stand for no character.
+    return html.unescape(_LONG_NUMBER.sub(lambda number: "&#" + (number[1].lstrip("0") or "0")[:8], text))
 
 
 def kept_references(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
@@ -48,7 +45,17 @@ def references_of(source: str) -> dict[str, str]:
     return found
 
 
-def escape(references: dict[str, str], text: str) -> str:
+def escape(text: str, references: Mapping[str, str] | None = None) -> str:
     """Escape the text of a translation, with the references that its source has. Omit characters that XML forbids."""
-    table: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **references}
+    table: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **(references or {})}
     return _NOT_IN_XML.sub("", text).translate(str.maketrans(table))
+
+
+RENDER_ESCAPED = render_with(escape)
+"""Renders a translation whose source has no references. Shared, because a page may have millions of texts."""
+
+
+def render_like(source: str) -> Render:
+    """Return a function that renders a translation with the references that its source has."""
+    references = references_of(source)
+    return render_with(partial(escape, references=references)) if references else RENDER_ESCAPED

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mtcli.corpus.readers.safe_xml import Element, iterate_elements
 from mtcli.documents.formats.archive import ArchiveEntry, read_part
-from mtcli.documents.formats.items import divided_items, has_letters, make_span
+from mtcli.documents.formats.items import divided_spans, has_letters
 from mtcli.documents.formats.office_runs import EXCEL, MARKUP, escape_text, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import Edit, Span, render_with, with_edits
-from mtcli.documents.formats.xml_markup import inside, tag_name
+from mtcli.documents.formats.xml_markup import at_path, inside, tag_name
 from mtcli.runtime.wording import counted
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,13 @@ MAX_CELL = 32_767
 """Characters of a cell. Excel refuses files with a longer one."""
 HEADERS = frozenset({"oddHeader", "oddFooter", "evenHeader", "evenFooter", "firstHeader", "firstFooter"})
 """Headers and footers of printed sheets."""
-_WORKBOOK = re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")
-_SHEET = re.compile(r"(?:spreadsheetml|ms-excel)\.worksheet\+xml")
+WORKBOOK = re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")
+"""The content type of the main part, which has the sheets and says when to calculate."""
+SHEET = re.compile(r"(?:spreadsheetml|ms-excel)\.worksheet\+xml")
+"""The content type of a worksheet."""
 _WITH_NAMES = re.compile(r"spreadsheetml\.(?:table|pivotCacheDefinition)\+xml")
-_OWN_TEXT = re.compile(rb"<(?:\w+:)?(?:is|(?:odd|even|first)(?:Header|Footer))\b")
+OWN_TEXT = re.compile(rb"<(?:\w+:)?(?:is|(?:odd|even|first)(?:Header|Footer))\b")
+"""Text in a worksheet, beside that in the part for all sheets."""
 _FORMULAS = ("f", "formula", "formula1", "formula2", "definedName")
 _FILTERS = ("filter", "customFilter")
 _NAMING = re.compile(rb"<(?:\w+:)?(?:f|formula\d?|definedName|filter|customFilter)\b")
@@ -83,21 +86,6 @@ def _folded(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def is_workbook_part(kind: str) -> bool:
-    """Return True for the content type of the main part, which has the sheets and says when to calculate."""
-    return _WORKBOOK.search(kind) is not None
-
-
-def is_sheet(kind: str) -> bool:
-    """Return True for the content type of a worksheet."""
-    return _SHEET.search(kind) is not None
-
-
-def has_own_text(sheet: bytes) -> bool:
-    """Return True if a worksheet has text of its own, beside that in the part for all sheets."""
-    return _OWN_TEXT.search(sheet) is not None
-
-
 def is_cell_text(element: Element) -> bool:
     """Return True for the text of a cell."""
     return element.name in ("si", "is") and _is_excel(element)
@@ -115,11 +103,6 @@ def is_calculation(element: Element) -> bool:
 
 def _is_excel(element: Element) -> bool:
     return MARKUP.get(element.namespace) is EXCEL
-
-
-def fits_cell(cell: Element) -> bool:
-    """Return True if a text is not too long for a cell."""
-    return len(cell.text()) <= MAX_CELL
 
 
 def cell_spans(text: str, cell: Element, named: NamedTexts) -> Iterator[Span]:
@@ -141,10 +124,7 @@ def cell_spans(text: str, cell: Element, named: NamedTexts) -> Iterator[Span]:
 
 def header_spans(text: str, header: Element) -> Iterator[Span]:
     """Yield the lines of the three sections of a header."""
-    for items in divided_items(text, *inside(text, header), _CODE):
-        span = make_span(text, items, _RENDER_HEADER)
-        if span:
-            yield span
+    yield from divided_spans(text, *inside(text, header), _CODE, _RENDER_HEADER)
 
 
 def header_codes(text: str) -> str:
@@ -171,18 +151,17 @@ def named_texts(entries: Sequence[ArchiveEntry], types: Mapping[str, str], name:
     Raises:
         DataError: A part is not well-formed or unsafe.
     """
-    return NamedTexts(text for entry in entries for text in _named_in(entry, types.get(entry.name, ""), name))
+    return NamedTexts(text for entry in entries for text in _named_in(entry, types[entry.name], name))
 
 
 def _named_in(entry: ArchiveEntry, kind: str, name: str) -> Iterator[str]:
     """Yield the texts that a part names."""
     inner_name = f"{name}: {entry.name}"
     if _WITH_NAMES.search(kind):
-        _, _, root = read_part(entry, name)
-        for group in root.elements("tableColumns", "cacheFields"):
-            for column in group.elements("tableColumn", "cacheField"):
-                yield _ESCAPED.sub(" ", column.attributes.get("name", ""))
-    elif (is_sheet(kind) or is_workbook_part(kind)) and _NAMING.search(entry.content):
+        _, root = read_part(entry, name)
+        for column in (*at_path(root, "tableColumns", "tableColumn"), *at_path(root, "cacheFields", "cacheField")):
+            yield _ESCAPED.sub(" ", column.attributes.get("name", ""))
+    elif (SHEET.search(kind) or WORKBOOK.search(kind)) and _NAMING.search(entry.content):
         for element in iterate_elements(io.BytesIO(entry.content), inner_name, {*_FORMULAS, *_FILTERS}):
             if element.name in _FILTERS:
                 yield element.attributes.get("val", "")
@@ -216,10 +195,11 @@ def recalculation(entries: Sequence[ArchiveEntry], types: Mapping[str, str], nam
     Raises:
         DataError: The part is not well-formed or unsafe.
     """
-    if not any(is_sheet(types.get(entry.name, "")) and _TEXT_RESULT.search(entry.content) for entry in entries):
+    if not any(SHEET.search(types[entry.name]) and _TEXT_RESULT.search(entry.content) for entry in entries):
         return {}
-    main = next(entry for entry in entries if is_workbook_part(types.get(entry.name, "")))
-    text, encoding, root = read_part(main, name)
+    main = next(entry for entry in entries if WORKBOOK.search(types[entry.name]))
+    source, root = read_part(main, name)
+    text = source.text
     prefix = tag_name(text, root).removesuffix(root.name)
     existing = next(root.elements("calcPr"), None)
     if existing:
@@ -229,7 +209,7 @@ def recalculation(entries: Sequence[ArchiveEntry], types: Mapping[str, str], nam
         follower = next(root.elements(*_AFTER_CALCULATION), None)
         place = follower.start if follower else root.close
         edit = Edit(place, place, f'<{prefix}calcPr fullCalcOnLoad="1"/>')
-    return {main.name: with_edits(text, [edit]).encode(encoding, "xmlcharrefreplace")}
+    return {main.name: source.encode(with_edits(text, [edit]), "xmlcharrefreplace")}
 
 
 def _with_request(start_tag: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Protocol, runtime_checkable
 
 from mtcli.documents.markup.inline import Inline
@@ -19,6 +20,11 @@ class ReadOptions:
     """Code of the target language."""
     columns: tuple[str, ...] = ()
     """Names or numbers of the columns to translate, of a format with columns."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, in lower case."""
+        return PurePath(self.name).suffix.lower()
 
 
 class Document(Protocol):

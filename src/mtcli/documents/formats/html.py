@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly
+from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly, marked_encoding
 from mtcli.documents.formats.encoding import EncodedText
-from mtcli.documents.formats.escapes import escape, references_of, unescape
+from mtcli.documents.formats.escapes import escape, references_of, render_like, unescape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html_tokens import (
     EMPTY,
-    INLINE,
     NOT_TRANSLATED,
     RAW_CONTENT,
     Attribute,
     HtmlToken,
+    is_inline,
     tokenize,
 )
-from mtcli.documents.formats.items import Item, make_span, text_items
+from mtcli.documents.formats.items import Item, divided_spans, make_span, text_items, texts_and_matches
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_with
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Kind
@@ -30,15 +30,8 @@ from mtcli.errors import DataError
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
 """Attributes that are text for readers, on any element except `<link>` and `<style>`."""
 SHOWN_META = frozenset(
-    [
-        "description",
-        "twitter:title",
-        "twitter:description",
-        "twitter:image:alt",
-        "og:title",
-        "og:description",
-        "og:image:alt",
-    ]
+    {"description", "twitter:title", "twitter:description", "twitter:image:alt"}
+    | {"og:title", "og:description", "og:image:alt"}
 )
 """The `name` or `property` of `<meta>` whose `content` is text for readers."""
 BUTTONS = frozenset(("submit", "button", "reset"))
@@ -52,7 +45,7 @@ The standard of HTML, on one page of 15 MB, has about 500,000 tags.
 MAX_BLOCK_ITEMS = 100_000
 """Texts and tags of a paragraph. The longest of real pages are logs of 10,000 lines that end with `<br>`."""
 _SPACES = re.compile(r"[ \t\n\f\r]+")
-_BREAK_REFERENCES = re.compile(r"(?:&#(?:0*1[03]|x0*[ad]);)+", re.IGNORECASE)
+_BREAKS = re.compile(r"(?P<break>(?:&#(?:0*1[03]|x0*[ad]);)+)", re.IGNORECASE)
 """Line breaks that are written as references, which browsers show in attributes such as `title`."""
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}|\{#[^{}]*#\}")
 """Tags of template languages such as Jinja and Django."""
@@ -89,24 +82,27 @@ def read(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> Doc
         DataError: The bytes are not in the encoding that the page declares (UTF-8 unless it declares one); or it has
             too many tags, see `html_spans`.
     """
-    source, looks_like_xhtml = _decoded(content, options)
-    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml or looks_like_xhtml))
+    source = _decoded(content, options.name)
+    is_xhtml = is_xhtml or _looks_like_xhtml(source.text, options.name)
+    return SlotDocument(source, html_spans(source.text, options.name, is_xhtml=is_xhtml))
 
 
 def structure(content: bytes, options: ReadOptions, *, is_xhtml: bool = False) -> int:
     """Return a hash of the tags and of what is not translated, see `read` and `format.Structure`."""
-    source, looks_like_xhtml = _decoded(content, options)
-    return html_structure(source.text, is_xhtml=is_xhtml or looks_like_xhtml)
+    text = _decoded(content, options.name).text
+    return html_structure(text, is_xhtml=is_xhtml or _looks_like_xhtml(text, options.name))
 
 
-def _decoded(content: bytes, options: ReadOptions) -> tuple[EncodedText, bool]:
-    """Return a page, and True if its name or its first line says that it is XHTML."""
+def _decoded(content: bytes, name: str) -> EncodedText:
     encoding = _encoding(content)
-    decoded = decode_exactly(content, encoding, options.name)
+    decoded = decode_exactly(content, encoding, name)
     text = decoded.removeprefix("\ufeff")
     mark = b"" if text == decoded else "\ufeff".encode(encoding)
-    looks_like_xhtml = options.name.lower().endswith(".xhtml") or text.startswith("<?xml")
-    return EncodedText(text, encoding, mark), looks_like_xhtml
+    return EncodedText(text, encoding, mark)
+
+
+def _looks_like_xhtml(text: str, name: str) -> bool:
+    return name.lower().endswith(".xhtml") or text.startswith("<?xml")
 
 
 def html_structure(text: str, *, is_xhtml: bool = False) -> int:
@@ -129,22 +125,27 @@ def html_structure(text: str, *, is_xhtml: bool = False) -> int:
             continue
         if token.name in NOT_TRANSLATED and token.name not in RAW_CONTENT:
             num_code = max(0, num_code + {"start": 1, "end": -1}.get(token.kind, 0))
-        tag = tag_structure(text, token)
-        if not _is_inline(token.name):
-            digest.add(shape.finish())
-            digest.add((token.kind, tag))
-            shape = Shape()
-        elif token.kind == "end":
-            shape.close(token.name)
-        elif token.kind == "empty" or token.name in EMPTY:
-            shape.point(tag)
+        if is_inline(token.name):
+            add_tag(shape, text, token)
         else:
-            shape.open(token.name, tag)
+            digest.add(shape.finish())
+            digest.add((token.kind, _tag_structure(text, token)))
+            shape = Shape()
     digest.add(shape.finish())
     return digest.value
 
 
-def tag_structure(text: str, token: HtmlToken) -> tuple[str, ...]:
+def add_tag(shape: Shape, text: str, token: HtmlToken) -> None:
+    """Add an inline tag to the tree of those of a paragraph."""
+    if token.kind == "end":
+        shape.close(token.name)
+    elif token.kind == "empty" or token.name in EMPTY:
+        shape.point(_tag_structure(text, token))
+    else:
+        shape.open(token.name, _tag_structure(text, token))
+
+
+def _tag_structure(text: str, token: HtmlToken) -> tuple[str, ...]:
     """Return the name of a tag and its attributes, without the values that are translated."""
     shown = _shown_attributes(text, token)
     values = [
@@ -222,11 +223,7 @@ class _Reader:
         return next(self._tokens, None)
 
     def _add(self, item: Item) -> None:
-        """Add an item to the block.
-
-        Raises:
-            DataError: The block has too many.
-        """
+        """Add an item to the block, which has `MAX_BLOCK_ITEMS` at most."""
         if len(self._items) == MAX_BLOCK_ITEMS:
             line = self.text.count("\n", 0, item.start) + 1
             problem = f"a paragraph with more than {MAX_BLOCK_ITEMS:,} texts and tags, the limit"
@@ -235,8 +232,11 @@ class _Reader:
 
     def _tag(self, token: HtmlToken) -> None:
         attribute_spans = list(self._attribute_spans(token))
-        item = Item(token.start, token.end, self._kind_of(token), name=token.name, has_spans=bool(attribute_spans))
-        if _is_inline(token.name):
+        kind: Kind = "open" if token.kind == "start" else "close"
+        if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
+            kind = "point"
+        item = Item(token.start, token.end, kind, name=token.name, has_spans=bool(attribute_spans))
+        if is_inline(token.name):
             self._end_block_before(item)
             self._add(item)
         else:
@@ -252,12 +252,6 @@ class _Reader:
                 self._items.pop()
             self._end_block()
 
-    def _kind_of(self, token: HtmlToken) -> Kind:
-        """Return the kind of an inline tag."""
-        if token.name in EMPTY or self.text.endswith("/>", token.start, token.end):
-            return "point"
-        return "open" if token.kind == "start" else "close"
-
     def _follows(self, name: str, separators: str) -> bool:
         """Return True if this tag is the last one, and only white space or separators follow it."""
         for item in reversed(self._items):
@@ -269,28 +263,19 @@ class _Reader:
 
     def _text_items(self, start: int, end: int) -> Iterator[Item]:
         """Yield the text, and the tags of template languages in it."""
-        place = start
-        for tag in _TEMPLATE.finditer(self.text, start, end):
-            yield from self._texts(place, tag.start())
-            yield Item(tag.start(), tag.end(), "point", word=tag[0].startswith("{{"))
-            place = tag.end()
-        yield from self._texts(place, end)
-
-    def _texts(self, start: int, end: int) -> Iterator[Item]:
-        """Yield text without tags, and the references in it that stay."""
-        for item in text_items(self.text, start, end):
-            yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
+        for first, last, tag in texts_and_matches(_TEMPLATE.finditer(self.text, start, end), start, end):
+            if tag:
+                yield Item(first, last, "point", word=tag[0].startswith("{{"))
+            else:
+                yield from _texts(self.text, first, last)
 
     def _is_skipped(self, token: HtmlToken) -> bool:
         return token.name in NOT_TRANSLATED or self._is_protected(token)
 
     def _is_protected(self, token: HtmlToken) -> bool:
         """Return True if the page says that an element is not translated."""
-        if not token.attributes:
-            return False
-        if self._value(token, "translate").lower() == "no":
-            return True
-        return "notranslate" in self._value(token, "class").split()
+        is_protected = _value(self.text, token, "translate").lower() == "no"
+        return is_protected or "notranslate" in _value(self.text, token, "class").split()
 
     def _skip(self, token: HtmlToken) -> HtmlToken | None:
         """Omit an element that is not translated. Return the token after it."""
@@ -299,13 +284,13 @@ class _Reader:
         if end is None:
             end = self._end_of_unclosed(token)
         last = token
-        is_inline = _is_inline(token.name)
+        is_within_sentence = is_inline(token.name)
         following = next(self._tokens, None)
-        while following is not None and self._is_within(following, end):
-            is_inline = is_inline and _is_inline(following.name)
+        while following is not None and (is_inline(following.name) if end is None else following.start <= end):
+            is_within_sentence = is_within_sentence and is_inline(following.name)
             last = following
             following = next(self._tokens, None)
-        if is_inline or token.name in GRAPHICS:
+        if is_within_sentence or token.name in GRAPHICS:
             has_spans = bool(attribute_spans)
             self._add(Item(token.start, last.end, "point", name=token.name, word=True, has_spans=has_spans))
         else:
@@ -319,66 +304,48 @@ class _Reader:
             return token.start
         if token.name == "pre":
             return len(self.text)
-        if token.name in RAW_CONTENT or token.name in EMPTY or _is_inline(token.name):
+        if token.name in RAW_CONTENT or token.name in EMPTY or is_inline(token.name):
             return token.start
         return None
-
-    def _is_within(self, token: HtmlToken, end: int | None) -> bool:
-        """Return True if a token belongs to a skipped element, whose last token begins at `end`."""
-        return _is_inline(token.name) if end is None else token.start <= end
 
     def _end_block(self) -> None:
         """Make a segment of the text and the tags since the last block."""
         if not self._items:
             return
         source = "".join(self.text[item.start : item.end] for item in self._items if item.kind == "text")
-        references = references_of(source)
-        render = render_with(partial(escape, references)) if references else _RENDER
-        span = make_span(self.text, self._items, render)
+        span = make_span(self.text, self._items, render_like(source))
         self._items.clear()
         if span:
             self.spans.append(span)
 
     def _attribute_spans(self, token: HtmlToken) -> Iterator[Span]:
         """Yield the attributes of a tag that are text for readers."""
-        if not token.attributes:
-            return
         for name in _shown_attributes(self.text, token):
-            attribute = token.attributes.get(name)
-            if attribute is None:
+            attribute = (token.attributes or {}).get(name)
+            if attribute is None or _TEMPLATE.search(_value(self.text, token, name)):
                 continue
             references = references_of(self.text[attribute.start : attribute.end])
             quote = attribute.quote
             render = render_with(partial(_escape_value, references, quote)) if references else _RENDER_VALUE[quote]
-            if _TEMPLATE.search(self._value(token, name)):
+            if attribute.quote:
+                self._count_breaks(attribute)
+                yield from divided_spans(self.text, attribute.start, attribute.end, _BREAKS, render, _texts)
                 continue
-            for start, end in self._lines_of(attribute):
-                span = make_span(self.text, list(self._texts(start, end)), render)
-                if span:
-                    yield span
+            span = make_span(self.text, list(_texts(self.text, attribute.start, attribute.end)), render)  # gets quotes
+            if span:
+                yield span
 
-    def _lines_of(self, attribute: Attribute) -> Iterator[tuple[int, int]]:
-        """Yield the places of the lines of a value.
+    def _count_breaks(self, attribute: Attribute) -> None:
+        """Count the line breaks of a value, each of which ends a text. Raise a DataError if the page has too many."""
+        self._num_breaks += sum(1 for _ in _BREAKS.finditer(self.text, attribute.start, attribute.end))
+        if self._num_breaks > MAX_TAGS:
+            raise DataError(f"{self.name}: more than {MAX_TAGS:,} `&#10;` in attributes, the limit; split the page")
 
-        One without quotes is one line, because it gets quotes as a whole.
 
-        Raises:
-            DataError: The page has too many lines in attributes.
-        """
-        start = attribute.start
-        if attribute.quote:
-            for line_break in _BREAK_REFERENCES.finditer(self.text, start, attribute.end):
-                self._num_breaks += 1
-                if self._num_breaks > MAX_TAGS:
-                    raise DataError(
-                        f"{self.name}: more than {MAX_TAGS:,} `&#10;` in attributes, the limit; split the page"
-                    )
-                yield start, line_break.start()
-                start = line_break.end()
-        yield start, attribute.end
-
-    def _value(self, token: HtmlToken, name: str) -> str:
-        return _value(self.text, token, name)
+def _texts(text: str, start: int, end: int) -> Iterator[Item]:
+    """Yield text without tags, and the references in it that stay."""
+    for item in text_items(text, start, end):
+        yield replace(item, text=_SPACES.sub(" ", item.text)) if item.kind == "text" else item
 
 
 def _shown_attributes(text: str, token: HtmlToken) -> Sequence[str]:
@@ -400,23 +367,16 @@ def _value(text: str, token: HtmlToken, name: str) -> str:
     return unescape(text[attribute.start : attribute.end]) if attribute else ""
 
 
-def _is_inline(name: str) -> bool:
-    """Return True for an element inside a sentence, and for what is not a tag."""
-    return not name or name in INLINE or "-" in name
-
-
 def _escape_value(references: dict[str, str], quote: str, text: str) -> str:
     """Escape the value of an attribute. One without quotes in the source gets quotes."""
     if quote == "'":
-        return escape({"'": "&#39;"} | references, text)
-    escaped = escape({'"': "&quot;"} | references, text)
+        return escape(text, {"'": "&#39;"} | references)
+    escaped = escape(text, {'"': "&quot;"} | references)
     return escaped if quote else f'"{escaped}"'
 
 
-_RENDER = render_with(partial(escape, {}))
-"""Renders a text whose source has no references. Shared, because a page may have millions of texts."""
 _RENDER_VALUE = {quote: render_with(partial(_escape_value, {}, quote)) for quote in ("'", '"', "")}
-"""The same for the value of an attribute, by its quotation mark."""
+"""Renders the value of an attribute whose source has no references, by its quotation mark. Shared to save memory."""
 
 
 def _encoding(content: bytes) -> str:
@@ -424,28 +384,18 @@ def _encoding(content: bytes) -> str:
 
     The declaration of XML counts before `<meta>`.
     """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16-le" if content.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
-    if content.startswith(codecs.BOM_UTF8):
-        return "utf-8"
-    name = declared_encoding(content) or _charset(content)
+    marked = marked_encoding(content)
+    if marked:
+        return marked
+    charset = _CHARSET.search(content[:_CHARSET_BYTES])
+    name = declared_encoding(content) or (charset[1].decode("ascii").lower() if charset else "utf-8")
     if name.startswith("utf-16"):  # the declaration could not be read if this were so
         return "utf-8"
-    return next((encoding for encoding in _candidates(name) if _is_in(content, encoding)), name)
-
-
-def _charset(content: bytes) -> str:
-    """Return the encoding that `<meta>` declares, or UTF-8."""
-    declared = _CHARSET.search(content[:_CHARSET_BYTES])
-    return declared[1].decode("ascii").lower() if declared else "utf-8"
-
-
-def _candidates(name: str) -> Sequence[str]:
-    """Return the encodings to try for a page that declares one, see `_READ_AS`; empty if there is only this one."""
     try:
-        return _READ_AS.get(codecs.lookup(name).name, ())
+        candidates = _READ_AS.get(codecs.lookup(name).name, ())
     except LookupError:
-        return ()
+        return name
+    return next((encoding for encoding in candidates if _is_in(content, encoding)), name)
 
 
 def _is_in(content: bytes, encoding: str) -> bool:

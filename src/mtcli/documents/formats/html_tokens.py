@@ -65,47 +65,12 @@ _ATTRIBUTE = re.compile(
 _TAG_END = re.compile(rf"[{_SPACE}/]*+>")
 _UNFINISHED_VALUE = re.compile(rf"""[{_SPACE}]*+=[{_SPACE}]*+["']""")
 _IN_SCRIPT = re.compile(rf"<!--|-->|<(/?)script(?=[{_SPACE}/>])", re.IGNORECASE | re.ASCII)
-_EMPTY_COMMENT = re.compile("<!---?>")
-_END_OF_COMMENT = re.compile("--!?>")
+_COMMENT = re.compile(r"<!---?>|<!--.*?(?:--!?>|\Z)", re.DOTALL)
+"""`<!-->` and `<!--->` are whole comments."""
 _ENDS_FOREIGN = frozenset(
-    {
-        "b",
-        "big",
-        "blockquote",
-        "body",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "embed",
-        "head",
-        "hr",
-        "i",
-    }
-    | {
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "img",
-        "li",
-        "listing",
-        "menu",
-        "meta",
-        "nobr",
-        "ol",
-        "p",
-        "pre",
-        "ruby",
-        "s",
-    }
-    | {"small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
+    {"b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em", "embed", "head", "hr"}
+    | {"h1", "h2", "h3", "h4", "h5", "h6", "i", "img", "li", "listing", "menu", "meta", "nobr", "ol", "p", "pre"}
+    | {"ruby", "s", "small", "span", "strong", "strike", "sub", "sup", "table", "tt", "u", "ul", "var"}
 )
 """Tags that end an unclosed element of `FOREIGN`, as the standard has it."""
 _SPECIAL = (
@@ -122,6 +87,11 @@ Without its end, it is the rest of the page, as the standard has it for comments
 an end is text, which it is in browsers.
 """
 _QUOTES = {"double": '"', "single": "'", "bare": ""}
+
+
+def is_inline(name: str) -> bool:
+    """Return True for an element inside a sentence, and for what is not a tag."""
+    return not name or name in INLINE or "-" in name
 
 
 def tokenize(text: str, *, is_xhtml: bool = False) -> Iterator[HtmlToken]:
@@ -169,8 +139,9 @@ def _markup(text: str, place: int) -> HtmlToken | None:
     tag = _TAG_NAME.match(text, place)
     if tag:
         return _tag(text, tag)
-    if text.startswith("<!--", place):
-        return HtmlToken("other", place, _end_of_comment(text, place))
+    comment = _COMMENT.match(text, place)
+    if comment:
+        return HtmlToken("other", place, comment.end())
     for opening, closing in _SPECIAL:
         if text.startswith(opening, place):
             found = text.find(closing, place + len(opening))
@@ -179,13 +150,6 @@ def _markup(text: str, place: int) -> HtmlToken | None:
         found = text.find(">", place)
         return HtmlToken("other", place, len(text) if found < 0 else found + 1)
     return None
-
-
-def _end_of_comment(text: str, place: int) -> int:
-    """Return the end of the comment that begins at a place. `<!-->` and `<!--->` are whole comments."""
-    whole = _EMPTY_COMMENT.match(text, place)
-    found = whole or _END_OF_COMMENT.search(text, place + 4)
-    return found.end() if found else len(text)
 
 
 def _tag(text: str, tag: re.Match[str]) -> HtmlToken:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -46,52 +46,28 @@ class Item:
     """Markup that a paragraph loses if it changes."""
 
 
+def texts_and_matches(
+    matches: Iterable[re.Match[str]], start: int, end: int
+) -> Iterator[tuple[int, int, re.Match[str] | None]]:
+    """Yield the start and the end of each part of a text, and its match; None: it is text between two matches."""
+    place = start
+    for found in matches:
+        if place < found.start():
+            yield place, found.start(), None
+        place = found.end()
+        yield found.start(), place, found
+    if place < end:
+        yield place, end, None
+
+
 def text_items(text: str, start: int, end: int) -> Iterator[Item]:
     """Yield the text in a part of a file with references decoded, and as points those that stay."""
-    place = start
-    for reference in kept_references(text, start, end):
-        if place < reference.start():
-            yield Item(place, reference.start(), "text", unescape(text[place : reference.start()]))
-        place = reference.end()
-        raw = reference[0].removesuffix(";") + ";"  # without it, the next letter might belong to it
-        yield Item(reference.start(), place, "point", unescape(raw), "reference", raw=raw)
-    if place < end or place == start:
-        yield Item(place, end, "text", unescape(text[place:end]))
-
-
-def divided_items(
-    text: str,
-    start: int,
-    end: int,
-    markup: re.Pattern[str],
-    read_text: Callable[[str, int, int], Iterator[Item]] = text_items,
-) -> Iterator[list[Item]]:
-    """Yield the items of each text in a part of a file that has several, such as the lines of a cell.
-
-    Args:
-        text: The file.
-        start: Where the part begins.
-        end: Where it ends.
-        markup: Its group `break` matches what separates texts, `word` markup that stands for a word, and `point` other
-            markup. All other matches are text.
-        read_text: Yields the text in a part without markup.
-    """
-    items: list[Item] = []
-    place = start
-    for found in markup.finditer(text, start, end):
-        if found.lastgroup is None:
+    for first, last, reference in texts_and_matches(kept_references(text, start, end), start, end):
+        if reference is None:
+            yield Item(first, last, "text", unescape(text[first:last]))
             continue
-        if place < found.start():
-            items += read_text(text, place, found.start())
-        place = found.end()
-        if found.lastgroup == "break":
-            yield items
-            items = []
-        else:
-            items.append(Item(found.start(), place, "point", word=found.lastgroup == "word"))
-    if place < end:
-        items += read_text(text, place, end)
-    yield items
+        raw = reference[0].removesuffix(";") + ";"  # without it, the next letter might belong to it
+        yield Item(first, last, "point", unescape(raw), "reference", raw=raw)
 
 
 def has_letters(text: str) -> bool:
@@ -189,3 +165,45 @@ def make_span(text: str, items: Sequence[Item], render: Render) -> Span | None:
         raw = text[kept[-1].start : end]
         end -= len(raw) - len(raw.rstrip(WHITE_SPACE))
     return Span(start, end, merged(parts), render, tuple(places))
+
+
+def divided_spans(
+    text: str,
+    start: int,
+    end: int,
+    markup: re.Pattern[str],
+    render: Render,
+    read_text: Callable[[str, int, int], Iterator[Item]] = text_items,
+) -> Iterator[Span]:
+    """Yield the span of each text in a part of a file that has several, such as the lines of a cell.
+
+    Args:
+        text: The file.
+        start: Where the part begins.
+        end: Where it ends.
+        markup: Its group `break` matches what separates texts, `word` markup that stands for a word, and `point` other
+            markup. All other matches are text.
+        render: See `Span`.
+        read_text: Yields the text in a part without markup.
+    """
+    for items in _divided_items(text, start, end, markup, read_text):
+        span = make_span(text, items, render)
+        if span:
+            yield span
+
+
+def _divided_items(
+    text: str, start: int, end: int, markup: re.Pattern[str], read_text: Callable[[str, int, int], Iterator[Item]]
+) -> Iterator[list[Item]]:
+    """Yield the items of each text."""
+    items: list[Item] = []
+    matches = (found for found in markup.finditer(text, start, end) if found.lastgroup)
+    for first, last, found in texts_and_matches(matches, start, end):
+        if found is None:
+            items += read_text(text, first, last)
+        elif found.lastgroup == "break":
+            yield items
+            items = []
+        else:
+            items.append(Item(first, last, "point", word=found.lastgroup == "word"))
+    yield items

@@ -14,7 +14,7 @@ from functools import partial
 
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.items import Item, divided_items, has_letters, make_span
+from mtcli.documents.formats.items import Item, divided_spans, has_letters
 from mtcli.documents.formats.slots import SlotDocument, Span, render_with
 from mtcli.documents.formats.structure import Digest
 from mtcli.errors import DataError
@@ -44,6 +44,8 @@ _LANGUAGE_KEYS = frozenset({"locale", "lang", "language", "languagecode", "langu
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_][A-Za-z0-9]{2,8})*")
 _DIRECTIONS = frozenset({"ltr", "rtl"})
 
+_NOT_ASCII = re.compile(r"\\u(?!00[0-7])[0-9A-Fa-f]{4}")
+"""The escape of a character beyond ASCII."""
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(rf"(?P<string>{_STRING})(?P<key>\s*:)?|(?P<open>[{{\[])|[}}\]]")
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\})*+\}"
@@ -83,14 +85,12 @@ def read(content: bytes, options: ReadOptions) -> Document:
         DataError: It is not UTF-8, not JSON, or too large.
     """
     source = decode(content, options.name)
-    escape = partial(_escape, is_ascii=_writes_ascii(source.text), escapes_slash=_escapes_slash(source.text))
-    render = render_with(escape)
+    writes_ascii = source.text.isascii() and _NOT_ASCII.search(source.text) is not None
+    escapes_slash = "\\/" in source.text and "/" not in source.text.replace("\\/", "")  # as PHP does
+    render = render_with(partial(_escape, is_ascii=writes_ascii, escapes_slash=escapes_slash))
     spans: list[Span] = []
     for string in _strings(source.text, options.name):
-        for items in divided_items(source.text, string.start, string.end, _PARTS, _text_items):
-            span = make_span(source.text, items, render)
-            if span:
-                spans.append(span)
+        spans += divided_spans(source.text, string.start, string.end, _PARTS, render, _text_items)
     return SlotDocument(source, spans)
 
 
@@ -110,11 +110,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
 
 
 def _strings(text: str, name: str) -> Iterator[_String]:
-    """Yield the strings to translate.
-
-    Raises:
-        DataError: See `read`.
-    """
+    """Yield the strings to translate; see `read`."""
     if sum(map(text.count, ",[{")) > MAX_VALUES:
         raise DataError(f"{name}: more than {MAX_VALUES:,} values, the limit; split the file")
     try:
@@ -136,11 +132,7 @@ def _too_deep(name: str) -> str:
 
 
 def _tree(text: str, name: str) -> _Group:
-    """Return the objects, arrays and strings of valid JSON.
-
-    Raises:
-        DataError: They are nested too deeply.
-    """
+    """Return the objects, arrays and strings of valid JSON, which may be nested `MAX_DEPTH` deep."""
     root = _Group()
     groups = [(root, "")]
     key = ""
@@ -165,12 +157,7 @@ def _tree(text: str, name: str) -> _Group:
 
 
 def _to_translate(group: _Group, *, is_label: bool = True) -> Iterator[_String]:
-    """Yield the strings in an object or array that are text for readers.
-
-    Args:
-        group: The object or array.
-        is_label: An object of `LABELS` has labels.
-    """
+    """Yield the strings in a group that are text for readers. With `is_label`, an object of `LABELS` has two."""
     text_key = next((key for key, notes in DESCRIBED.items() if key in group.keys and group.keys <= notes | {key}), "")
     if is_label and group.keys == LABELS:
         text_key = ""
@@ -202,16 +189,6 @@ def _text_items(text: str, start: int, end: int) -> Iterator[Item]:
 
 def _unescape(content: str) -> str:
     return str(json.loads(f'"{content}"'))
-
-
-def _writes_ascii(text: str) -> bool:
-    """Return True if a file has escapes in place of characters beyond ASCII."""
-    return text.isascii() and re.search(r"\\u(?!00[0-7])[0-9A-Fa-f]{4}", text) is not None
-
-
-def _escapes_slash(text: str) -> bool:
-    """Return True if a file has `\\/` in place of `/`, as PHP writes it."""
-    return "\\/" in text and "/" not in text.replace("\\/", "")
 
 
 def _escape(text: str, *, is_ascii: bool, escapes_slash: bool) -> str:

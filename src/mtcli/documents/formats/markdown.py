@@ -10,17 +10,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from markdown_it.token import Token
 
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import references_of
 from mtcli.documents.formats.format import Document, ReadOptions
-from mtcli.documents.formats.html import html_spans, html_structure, tag_structure
-from mtcli.documents.formats.html_tokens import EMPTY, INLINE, tokenize
+from mtcli.documents.formats.html import add_tag, html_spans, html_structure
+from mtcli.documents.formats.html_tokens import is_inline, tokenize
 from mtcli.documents.formats.items import Item, make_span
-from mtcli.documents.formats.markdown_inline import image_alt, inline_items, place_recording_parser, standard_parser
+from mtcli.documents.formats.markdown_inline import inline_items, place_recording_parser, standard_parser
 from mtcli.documents.formats.slots import UNESCAPED, SlotDocument, Span, in_order
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag
@@ -106,22 +106,19 @@ def _shape(tokens: Sequence[Token]) -> int:
     shape = Shape()
     for token in tokens:
         name = _TAGS.get(token.tag, token.tag)
+        attributes = [f"{key}={value}" for key, value in token.attrs.items() if key != "alt"]
         if token.type == "html_inline":
             for part in tokenize(token.content):
-                if part.kind == "end":
-                    shape.close(part.name)
-                elif part.kind != "start" or part.name in EMPTY:
-                    shape.point(tag_structure(token.content, part) if part.name else token.content)
+                if part.name:
+                    add_tag(shape, token.content, part)
                 else:
-                    shape.open(part.name, tag_structure(token.content, part))
+                    shape.point(token.content)
         elif token.nesting > 0:
-            shape.open(name, (name, *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+            shape.open(name, (name, *attributes))
         elif token.nesting < 0:
             shape.close(name)
-        elif token.type == "hardbreak":
-            shape.point(("br",))
-        elif token.type == "image":
-            shape.point(("img", *(f"{key}={value}" for key, value in token.attrs.items() if key != "alt")))
+        elif token.type in ("hardbreak", "image"):
+            shape.point((name, *attributes))
         elif token.type not in ("text", "softbreak"):
             shape.point((token.type, token.content))
     return shape.finish()
@@ -137,8 +134,7 @@ def _without_front_matter(text: str) -> str:
 def _pop_footnotes(env: dict[str, Any]) -> list[list[int]]:
     """Remove the footnotes of one word, which the parser takes for definitions of links.
 
-    Returns:
-        The first line of each, and the line after it.
+    Return the first line of each, and the line after it.
     """
     definitions = env.get("references", {})
     return [definitions.pop(name)["map"] for name in list(definitions) if name.startswith("^")]
@@ -149,7 +145,7 @@ class _Style:
     """What the text of a span depends on."""
 
     references: dict[str, str]
-    """See `_kept_references`."""
+    """Those to keep in its translation, such as `&nbsp;`, by their characters."""
     block: str
     """See `_Reader._inline`."""
     at_line_start: bool
@@ -262,21 +258,17 @@ class _Reader:
         for group in _between_blocks(items):
             yield from self._span([move(item) for item in group], block, place_of(0))
         for item in items:
-            alt = image_alt(content, item)
-            if alt:
-                inner = inline_items(self._parser, content[slice(*alt)], self._env)
-                shifted = [replace(part, start=part.start + alt[0], end=part.end + alt[0]) for part in inner]
+            if item.name == "image":
+                first = item.start + len("![")
+                inner = inline_items(self._parser, content[first : first + len(item.text)], self._env)
+                shifted = [replace(part, start=part.start + first, end=part.end + first) for part in inner]
                 yield from self._span([move(part) for part in shifted], block, -1)
             if item.name.startswith("html"):
                 start = place_of(item.start)
                 yield from self._html_spans(start, place_of(item.end - 1) + 1)
 
     def _count_marks(self, content: str, start: int) -> None:
-        """Count the marks of a block, which is at `start` in the file.
-
-        Raises:
-            DataError: There are too many of them in the block or in the file.
-        """
+        """Count the marks of a block, which is at `start` in the file. Raise a DataError if there are too many."""
         num_marks = sum(map(content.count, _MARKS))
         self._num_marks += num_marks
         line = bisect_right(self._line_starts, start)
@@ -293,7 +285,8 @@ class _Reader:
         span = make_span(self.text, items, UNESCAPED)
         if span:
             at_line_start = block in ("paragraph", "underlined") and span.start == start
-            style = _Style(_kept_references(source), block, at_line_start)
+            references = {shown: raw for shown, raw in references_of(source).items() if not shown.isascii()}
+            style = _Style(references, block, at_line_start)
             yield replace(span, render=partial(self._render, style, span.segment))
 
     def _render(self, style: _Style, segment: Inline, translation: Inline, markup: Mapping[str, str]) -> str:
@@ -334,7 +327,7 @@ def _between_blocks(items: Sequence[Item]) -> list[list[Item]]:
     opened: list[str] = []
     for item in items:
         name = item.name.removeprefix("html ")
-        if name != item.name and name not in INLINE and "-" not in name:
+        if name != item.name and not is_inline(name):
             if opened:
                 return [list(items)]
             groups.append([])
@@ -387,20 +380,11 @@ def _end_of_markup(lines: Sequence[str], number: int) -> int:
     return next((last + 1 for last in range(number + 1, len(lines)) if "$$" in lines[last]), number)
 
 
-def _kept_references(source: str) -> dict[str, str]:
-    """Return the references of a text to keep in its translation, such as `&nbsp;`."""
-    return {character: raw for character, raw in references_of(source).items() if not character.isascii()}
-
-
-def _is_emphasis(part: str | Tag) -> TypeGuard[Tag]:
-    return isinstance(part, Tag) and part.kind != "point" and part.raw in _EMPHASIS
-
-
 def _with_html(translation: Inline) -> Inline:
     """Return a translation with tags of HTML for emphasis."""
     parts: list[str | Tag] = []
     for part in translation:
-        if _is_emphasis(part):
+        if isinstance(part, Tag) and part.kind != "point" and part.raw in _EMPHASIS:
             slash = "/" if part.kind == "close" else ""
             part = Tag(f"<{slash}{_EMPHASIS[part.raw]}>", part.kind)
         parts.append(part)

@@ -16,7 +16,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtcli.documents.formats.html_tokens import EMPTY, NOT_TRANSLATED
-from mtcli.documents.formats.items import Item, text_items
+from mtcli.documents.formats.items import Item, text_items, texts_and_matches
 from mtcli.text.placeholders import Offsets, find_protected
 
 InlineRule = Callable[[StateInline, bool], bool]
@@ -30,8 +30,7 @@ _SPECIAL = re.compile(
 """Markup of common extensions of Markdown. It stays as it is."""
 _HTML_NAME = re.compile(r"<(/?)([A-Za-z][^\s/>]*)")
 _DELIMITERS = frozenset({"emphasis", "strikethrough"})
-EMPHASIS_NAMES = frozenset({"em", "strong", "s"})
-_PAIRS = EMPHASIS_NAMES | {"link"}
+_PAIRS = frozenset({"em", "strong", "s", "link"})
 _WORDS = frozenset({"code_inline", "autolink"})
 
 
@@ -84,14 +83,6 @@ def inline_items(parser: MarkdownIt, content: str, env: Any) -> list[Item]:
     return _join_points(_join_code(items))
 
 
-def image_alt(content: str, image: Item) -> tuple[int, int] | None:
-    """Return the place of the text of an image; None if this item is not an image."""
-    if image.name != "image":
-        return None
-    start = image.start + 2
-    return (start, start + len(image.text))
-
-
 def _recording(name: str, rule: InlineRule) -> InlineRule:
     """Return a rule that stores the places of its tokens in them."""
 
@@ -101,16 +92,12 @@ def _recording(name: str, rule: InlineRule) -> InlineRule:
         pending = bool(state.pending)
         found = rule(state, silent)
         if found and not silent and len(state.tokens) > count:
-            first = count + 1 if pending and not _removes_pending(state, count) else count
+            is_break = state.tokens[count].type in ("softbreak", "hardbreak")  # removes pending white space
+            first = count + 1 if pending and not is_break else count
             _place(name, state, state.tokens[first:], start)
         return found
 
     return recorded
-
-
-def _removes_pending(state: StateInline, count: int) -> bool:
-    """Return True if the pending text was white space that a line break removed, so that no token has it."""
-    return state.tokens[count].type in ("softbreak", "hardbreak")
 
 
 def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -> None:
@@ -133,15 +120,16 @@ def _place(name: str, state: StateInline, tokens: Sequence[Token], start: int) -
 
 def _text_items(content: str, start: int, end: int, protected: Sequence[Offsets]) -> Iterator[Item]:
     """Yield plain text, and the markup of extensions in it that is no part of other protected text."""
-    for special in _SPECIAL.finditer(content, start, end):
-        if any(first <= special.start() and special.end() < last for first, last in protected):
-            continue
-        if start < special.start():
-            yield Item(start, special.start(), "text", content[start : special.start()])
-        yield Item(special.start(), special.end(), "point", word=special[0].startswith("{{"))
-        start = special.end()
-    if start < end:
-        yield Item(start, end, "text", content[start:end])
+    found = (
+        special
+        for special in _SPECIAL.finditer(content, start, end)
+        if not any(first <= special.start() and special.end() < last for first, last in protected)
+    )
+    for first, last, special in texts_and_matches(found, start, end):
+        if special:
+            yield Item(first, last, "point", word=special[0].startswith("{{"))
+        else:
+            yield Item(first, last, "text", content[first:last])
 
 
 def _token_items(content: str, token: Token, start: int, end: int) -> Iterator[Item]:

@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import PurePath
 
 from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
-from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, archive_structure, read_archive, read_part
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item, make_span
 from mtcli.documents.formats.slots import SlotDocument, Span, in_order
-from mtcli.documents.formats.structure import Digest, tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, inline_items, tag_name
+from mtcli.documents.formats.structure import tree_structure
+from mtcli.documents.formats.xml_markup import at_path, inline_items, tag_name
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
 
@@ -59,31 +58,25 @@ def read(content: bytes, options: ReadOptions) -> Document:
     parts = {}
     for entry in entries:
         if entry.name in PARTS:
-            text, encoding, root = read_part(entry, options.name)
-            spans = in_order(_spans(text, root, _looks(root)))
-            parts[entry.name] = SlotDocument(EncodedText(text, encoding), spans)
+            source, root = read_part(entry, options.name)
+            parts[entry.name] = SlotDocument(source, in_order(_spans(source.text, root, _looks(root))))
     return ArchiveDocument(content, entries, parts)
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the elements of the parts with text, and of all other files; see `format.Structure`."""
-    digest = Digest()
-    for entry in read_archive(content, options.name):
-        digest.add(entry.name)
-        if entry.name in PARTS:
-            _, _, root = read_part(entry, options.name)
-            digest.add(_structure(root, _looks(root)))
-        else:
-            digest.add(entry.content)
-    return digest.value
+
+    def part_structure(entry: ArchiveEntry) -> int | None:
+        if entry.name not in PARTS:
+            return None
+        _, root = read_part(entry, options.name)
+        return _structure(root, _looks(root))
+
+    return archive_structure(read_archive(content, options.name), part_structure)
 
 
 def _check_kind(entries: Sequence[ArchiveEntry], name: str) -> None:
-    """Check that an archive is a text document without a password.
-
-    Raises:
-        DataError: It is not.
-    """
+    """Raise a DataError if an archive is no text document, or has a password."""
     contents = {entry.name: entry.content for entry in entries}
     if b"encryption-data" in contents.get("META-INF/manifest.xml", b""):
         raise DataError(f"{name}: protected by a password; save it without one")
@@ -97,8 +90,7 @@ def _looks(root: Element) -> Looks:
     """Return what the automatic styles of spans change."""
     return {
         style.attributes.get("name", ""): _look(style)
-        for group in root.elements("automatic-styles")
-        for style in group.elements("style")
+        for style in at_path(root, "automatic-styles", "style")
         if style.attributes.get("family") == "text"
     }
 
@@ -129,17 +121,30 @@ def _is_paragraph(element: Element) -> bool:
 
 def _paragraph_span(text: str, paragraph: Element, looks: Looks) -> Span | None:
     """Return the span of a paragraph, or None if it has no letter."""
-    items = inline_items(text, paragraph, partial(_classify, looks=looks))
-    joined = _joined(_collapsed(text, items), _span_looks(paragraph, looks))
+    span_looks = _span_looks(paragraph, looks)
+    items = _without_plain_spans(inline_items(text, paragraph, _classify), span_looks)
     prefix = tag_name(text, paragraph).removesuffix(paragraph.name)
-    return make_span(text, joined, partial(_render, prefix))
+    return make_span(text, _joined(_collapsed(text, items), span_looks), partial(_render, prefix))
+
+
+def _without_plain_spans(items: Iterator[Item], looks: Mapping[int, str | None]) -> Iterator[Item]:
+    """Yield items in which the tags of spans that change nothing are dropped. For `looks`, see `_span_looks`."""
+    plain: set[str] = set()
+    for item in items:
+        if item.kind in ("open", "point") and looks.get(item.start, "") is None:
+            plain.add(item.name)
+            yield replace(item, is_dropped=True)
+        elif item.kind == "close" and item.name in plain:
+            yield replace(item, is_dropped=True)
+        else:
+            yield item
 
 
 def _collapsed(text: str, items: Iterator[Item]) -> Iterator[Item]:
     """Yield items with the spaces that are shown: of several characters, also in neighboring spans, only the first."""
     follows_space = False
     for item in items:
-        if item.kind == "text" and item.start < item.end:
+        if item.kind == "text":
             is_element = text[item.start] == "<"
             shown = item.text if is_element else _WHITE_SPACE.sub(" ", item.text)
             if follows_space and not is_element:
@@ -173,22 +178,22 @@ def _name(element: Element) -> str:
     return element.name if element.namespace == _TEXT else ""
 
 
-def _classify(element: Element, looks: Looks) -> InlineRole:
-    """Return the role of an element in a paragraph."""
+def _classify(element: Element, start: int, end: int) -> Item | None:
+    """Return the item of an element in a paragraph, see `xml_markup.Classify`."""
     name = _name(element)
     if name in _PAIRS:
-        return InlineRole("pair", is_dropped=name == "span" and _look_of(element, looks) is None)
+        return None
     if name == "s" and _count(element) <= _FEW_SPACES:
-        return InlineRole("text", text=" " * _count(element))
+        return Item(start, end, "text", " " * _count(element))
     if name == "ruby":
         base = next(element.elements("ruby-base"), None)
         if base and not any(base.elements()):
-            return InlineRole("text", text=base.text())
+            return Item(start, end, "text", base.text())
     if name in _DROPPED:
-        return InlineRole("point", is_dropped=True)
+        return Item(start, end, "point", is_dropped=True)
     tag = "br" if name in _SPACES else "x"
     is_word = name not in _SPACES and name not in ("note", "ruby") and not _MARKS.fullmatch(name)
-    return InlineRole("point", word=is_word and bool(name), raw=f"<{tag} {element.start}/>", has_spans=True)
+    return Item(start, end, "point", word=is_word and bool(name), raw=f"<{tag} {start}/>", has_spans=True)
 
 
 def _count(space: Element) -> int:
@@ -202,16 +207,12 @@ def _count(space: Element) -> int:
 def _joined(items: Iterator[Item], looks: Mapping[int, str | None]) -> list[Item]:
     """Join neighboring spans of the same look: drop the end tag of the first and the start tag of the second.
 
-    Args:
-        items: The items of a paragraph.
-        looks: See `_span_looks`.
+    For `looks`, see `_span_looks`.
     """
     joined: list[Item] = []
     look_of_pair: dict[str, str | None] = {}
     first_pair: dict[str, str] = {}
     for item in items:
-        if item.start == item.end:
-            continue
         look = looks.get(item.start) if item.kind == "open" else None
         last = joined[-1] if joined else None
         if look and last and last.kind == "close" and look_of_pair.get(last.name) == look:
@@ -234,7 +235,7 @@ def _render(prefix: str, translation: Inline, markup: Mapping[str, str]) -> str:
             pieces.append(markup.get(part.raw, part.raw))
             follows_space = follows_space and part.kind != "point"
             continue
-        escaped = escape({}, part)
+        escaped = escape(part)
         if follows_space:
             escaped = _SPACES_AT_START.sub(partial(_spaces, prefix), escaped)
         pieces.append(_FURTHER_SPACES.sub(partial(_spaces, prefix), escaped))
@@ -251,7 +252,7 @@ def _spaces(prefix: str, spaces: re.Match[str]) -> str:
 def _structure(element: Element, looks: Looks) -> int:
     """Return a hash of an element without the text of paragraphs."""
     if element.name == "tracked-changes":
-        return tree_structure(element, without=lambda _: False)
+        return tree_structure(element)
     content: list[int | str] = []
     if _is_paragraph(element):
         content += _paragraph_structure(element, looks)
@@ -269,10 +270,10 @@ def _paragraph_structure(paragraph: Element, looks: Looks) -> list[int]:
 def _kept_parts(element: Element, looks: Looks) -> Iterator[int]:
     """Yield hashes of the elements in a paragraph or span that a translation keeps."""
     for child in element.elements():
-        role = _classify(child, looks)
+        item = _classify(child, child.start, child.close)
         if _name(child) == "span":
             yield from _kept_parts(child, looks)
-        elif role.kind == "pair":
+        elif item is None:
             yield hash((child.name, *sorted(child.attributes.items()), *_paragraph_structure(child, looks)))
-        elif role.kind == "point" and not role.is_dropped:
+        elif item.kind == "point" and not item.is_dropped:
             yield _structure(child, looks)

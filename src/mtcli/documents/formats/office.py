@@ -11,19 +11,18 @@ from pathlib import PurePath
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
-from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
-from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, archive_structure, read_archive, read_part
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import SlotDocument, Span
-from mtcli.documents.formats.structure import Digest
+from mtcli.documents.formats.xml_markup import at_path
 from mtcli.errors import DataError
 
 CONTENT_TYPES = "[Content_Types].xml"
 KINDS = {
-    ".docx": ("Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
-    ".pptx": ("PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
-    ".xlsx": ("Excel workbook", re.compile(r"(?:spreadsheetml|ms-excel)\..*main\+xml")),
+    ".docx": ("a Word document", re.compile(r"(?:wordprocessingml|ms-word)\..*main\+xml")),
+    ".pptx": ("a PowerPoint presentation", re.compile(r"(?:presentationml|ms-powerpoint)\..*main\+xml")),
+    ".xlsx": ("an Excel workbook", excel.WORKBOOK),
 }
 """The name of each kind of document, and the end of the content type of its main part."""
 PARTS = re.compile(
@@ -58,9 +57,9 @@ def read(content: bytes, options: ReadOptions) -> Document:
     parts: dict[str, Document] = {}
     for entry in entries:
         if _has_text(entry, types):
-            text, encoding, root = read_part(entry, name)
-            spans = list(_spans(text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None))
-            parts[entry.name] = SlotDocument(EncodedText(text, encoding), spans)
+            source, root = read_part(entry, name)
+            spans = _spans(source.text, root, named, is_pattern=_PATTERN.search(types[entry.name]) is not None)
+            parts[entry.name] = SlotDocument(source, list(spans))
     named.warn(name)
     edits = excel.recalculation(entries, types, name) if is_workbook else {}
     return ArchiveDocument(content, entries, parts, edits)
@@ -68,17 +67,15 @@ def read(content: bytes, options: ReadOptions) -> Document:
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the elements of the parts with text, without their runs; see `format.Structure`."""
-    digest = Digest()
     entries = read_archive(content, options.name)
     types = _content_types(entries, options.name)
-    for entry in entries:
-        digest.add(entry.name)
-        if _has_text(entry, types) or excel.is_workbook_part(types.get(entry.name, "")):
-            _, _, root = read_part(entry, options.name)
-            digest.add(_structure(root, None))
-        else:
-            digest.add(entry.content)
-    return digest.value
+
+    def part_structure(entry: ArchiveEntry) -> int | None:
+        if _has_text(entry, types) or excel.WORKBOOK.search(types[entry.name]):
+            return _structure(read_part(entry, options.name)[1], None)
+        return None
+
+    return archive_structure(entries, part_structure)
 
 
 def _suffix(name: str) -> str:
@@ -88,16 +85,12 @@ def _suffix(name: str) -> str:
 
 
 def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, str]:
-    """Return the content types of the entries by their names.
-
-    Raises:
-        DataError: The archive does not declare them.
-    """
+    """Return the content types of the entries by their names. Raise a DataError if the archive declares none."""
     found = next((entry for entry in entries if entry.name == CONTENT_TYPES), None)
     if found is None:
         kind, _ = KINDS[_suffix(name)]
-        raise DataError(f"{name}: not {_article(kind)}: its archive has no {CONTENT_TYPES}")
-    _, _, root = read_part(found, name)
+        raise DataError(f"{name}: not {kind}: its archive has no {CONTENT_TYPES}")
+    _, root = read_part(found, name)
     by_suffix = {
         each.attributes.get("Extension", "").lower(): each.attributes.get("ContentType", "")
         for each in root.elements("Default")
@@ -107,48 +100,35 @@ def _content_types(entries: Sequence[ArchiveEntry], name: str) -> Mapping[str, s
         for each in root.elements("Override")
     }
     return {
-        entry.name: by_name.get(f"/{entry.name}".lower()) or by_suffix.get(_extension(entry.name), "")
+        entry.name: by_name.get(f"/{entry.name}".lower())
+        or by_suffix.get(PurePath(entry.name).suffix.lower().removeprefix("."), "")
         for entry in entries
     }
 
 
-def _extension(name: str) -> str:
-    return PurePath(name).suffix.lower().removeprefix(".")
-
-
 def _check_kind(name: str, types: Mapping[str, str]) -> None:
-    """Check that a document is of the kind that its suffix says.
-
-    Raises:
-        DataError: It is not.
-    """
+    """Raise a DataError if a document is not of the kind that its suffix says."""
     wanted, main = KINDS[_suffix(name)]
     if any(main.search(kind) for kind in types.values()):
         return
     for suffix, (other, main_of_other) in KINDS.items():
         if any(main_of_other.search(kind) for kind in types.values()):
-            raise DataError(f"{name}: not {_article(wanted)}, but {_article(other)}; name it {suffix}")
-    raise DataError(f"{name}: not {_article(wanted)}: its archive has no main part; save the document again")
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
+            raise DataError(f"{name}: not {wanted}, but {other}; name it {suffix}")
+    raise DataError(f"{name}: not {wanted}: its archive has no main part; save the document again")
 
 
 def _has_text(entry: ArchiveEntry, types: Mapping[str, str]) -> bool:
     """Return True for a part with text. A worksheet has text if its strings are not in the part of shared ones."""
-    kind = types.get(entry.name, "")
-    return PARTS.search(kind) is not None and (not excel.is_sheet(kind) or excel.has_own_text(entry.content))
+    kind = types[entry.name]
+    if excel.SHEET.search(kind):
+        return excel.OWN_TEXT.search(entry.content) is not None
+    return PARTS.search(kind) is not None
 
 
 def _spans(text: str, element: Element, named: excel.NamedTexts, *, is_pattern: bool) -> Iterator[Span]:
     """Yield the paragraphs in an element, with those of text boxes, which are in other paragraphs.
 
-    Args:
-        text: The XML of the part.
-        element: The element.
-        named: See `excel.named_texts`.
-        is_pattern: The part is one of those from which slides are made.
+    `is_pattern`: The part is one of those from which slides are made.
     """
     if is_pattern and element.name == "sp" and _is_placeholder(element):
         return
@@ -171,23 +151,18 @@ def _spans(text: str, element: Element, named: excel.NamedTexts, *, is_pattern: 
 
 def _is_placeholder(shape: Element) -> bool:
     """Return True if a shape of a layout is a place for the text of a slide."""
-    properties = (inner for each in shape.elements("nvSpPr") for inner in each.elements("nvPr"))
-    return any(next(each.elements("ph"), None) is not None for each in properties)
+    return any(True for _ in at_path(shape, "nvSpPr", "nvPr", "ph"))
 
 
 def _structure(element: Element, markup: Markup | None) -> int:
-    """Return a hash of an element without the text that is translated.
+    """Return a hash of an element without the text that is translated. Parts of a paragraph may change places.
 
-    The parts of a paragraph may change places, as words do.
-
-    Args:
-        element: The element.
-        markup: The names of elements in the paragraph or container that it is in, otherwise None.
+    `markup` has the names of elements in the paragraph or container that it is in; None: it is in none.
     """
     own = markup_of(element) or (markup if markup and element.name in markup.containers else None)
     inner = [_structure(child, own) for child in _without_runs(element, own)]
     text = "" if own else _kept_text(element)
-    is_valid = not excel.is_cell_text(element) or excel.fits_cell(element)
+    is_valid = not excel.is_cell_text(element) or len(element.text()) <= excel.MAX_CELL
     return hash((element.name, text, is_valid, *sorted(element.attributes.items()), *(sorted(inner) if own else inner)))
 
 

@@ -16,17 +16,17 @@ from typing import Literal
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
-from mtcli.documents.formats.items import Item, divided_items, has_letters, make_span, pair_tags, trim
-from mtcli.documents.formats.slots import Span, render_with
-from mtcli.documents.formats.xml_markup import (
-    InlineRole,
-    inline_items,
-    inside,
-    is_empty_tag,
-    keeps_space,
-    outside,
-    tag_name,
+from mtcli.documents.formats.items import (
+    Item,
+    divided_spans,
+    has_letters,
+    make_span,
+    pair_tags,
+    texts_and_matches,
+    trim,
 )
+from mtcli.documents.formats.slots import Span, render_with
+from mtcli.documents.formats.xml_markup import inline_items, inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
 
 XML_SPACE = " \t\r\n"
@@ -135,17 +135,17 @@ def plain_spans(text: str, element: Element, *, has_escapes: bool) -> Iterator[S
     """Yield the lines of an element without elements in it; one with a section of characters has one line."""
     render = render_with(partial(escape_text, has_escapes=has_escapes))
     start, end = inside(text, element)
-    is_divided = "<" not in text[start:end]
-    whole = [] if is_divided else [list(inline_items(text, element, lambda _: InlineRole("pair")))]
-    for items in divided_items(text, start, end, _LINE_BREAKS) if is_divided else whole:
-        span = make_span(text, items, render)
-        if span:
-            yield span
+    if "<" not in text[start:end]:
+        yield from divided_spans(text, start, end, _LINE_BREAKS, render)
+        return
+    span = make_span(text, list(inline_items(text, element)), render)
+    if span:
+        yield span
 
 
 def escape_text(text: str, *, has_escapes: bool) -> str:
     """Escape the text of a translation. See `Markup.has_escapes`."""
-    escaped = escape({}, text)
+    escaped = escape(text)
     return _ESCAPE_LIKE.sub("_x005F_", escaped) if has_escapes else escaped
 
 
@@ -196,9 +196,9 @@ def paragraph_span(text: str, paragraph: Element, markup: Markup) -> Span | None
     paired, partner = pair_tags(items)
     first, last = trim(paired, partner)
     kept = paired[first:last]
-    partners = {start - first: end - first for start, end in partner.items()}
-    plan = _Plan(markup, prefix, kept[0].before, kept[-1].after, None)
-    segment = _segment(kept, partners, plan)
+    bases = _bases(kept)
+    plan = _Plan(markup, prefix, kept[0].before, kept[-1].after, bases[-1])
+    segment = _segment(kept, bases, plan)
     places = tuple((raw, item.start, item.end) for raw, item in plan.items.items() if not item.raw)
     end = max([kept[-1].end, *(outside(text, child)[1] for child in paragraph.elements("rPh", "phoneticPr"))])
     return Span(kept[0].start, end, segment, partial(_write, plan), places)
@@ -257,20 +257,17 @@ def _single_text(text: str, run: Element, markup: Markup) -> Iterator[_RunItem]:
     look = _look(text, run, markup)
     texts = [run] if run.name == "t" else list(run.elements("t"))
     content = "".join(child.text() for child in texts)
-    pieces = [(piece, _ESCAPES.fullmatch(piece) is not None) for piece in _pieces(content, markup) if piece]
+    escapes = _ESCAPES.finditer(content) if markup.has_escapes else ()
+    pieces = list(texts_and_matches(escapes, 0, len(content)))
     place = start
-    for number, (piece, is_escape) in enumerate(pieces):
-        piece_end = end if number == len(pieces) - 1 else start + 1
-        if is_escape:
-            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape({}, piece), look=look)
+    for number, (first, last, escaped) in enumerate(pieces, 1):
+        piece = content[first:last]
+        piece_end = end if number == len(pieces) else start + 1
+        if escaped:
+            yield _RunItem(place, piece_end, "point", name="br", word=True, raw=escape(piece), look=look)
         else:
             yield _RunItem(place, piece_end, "text", piece, look=look)
         place = piece_end
-
-
-def _pieces(content: str, markup: Markup) -> Sequence[str]:
-    """Return the content of a text, divided at its escapes."""
-    return re.split(f"({_ESCAPES.pattern})", content) if markup.has_escapes else [content]
 
 
 def _ruby_base(ruby: Element, markup: Markup) -> str:
@@ -301,25 +298,17 @@ def _join_fields(text: str, items: Sequence[_RunItem]) -> list[_RunItem]:
     index = 0
     while index < len(items):
         item = items[index]
-        end = ends.get(index)
-        if end is None:
-            name = closing.get(index)
-            last = _end_of_instruction(items, index)
-            if last > index:
-                joined.append(_point(items[index : last + 1], "point", ""))
-            else:
-                joined.append(replace(item, kind="close", name=name) if name else item)
-            index = last + 1
-            continue
-        separator = separators.get(index)
-        instruction = text[item.end : items[separator].start] if separator else ""
-        if separator and re.search(r">\s*HYPERLINK\b", instruction):
-            closing[end] = f"field {item.start}"
-            joined.append(_point(items[index : separator + 1], "open", closing[end]))
-            index = separator + 1
+        last = separators.get(index, index)
+        if index in closing:
+            joined.append(replace(item, kind="close", name=closing[index]))
+        elif index in ends and re.search(r">\s*HYPERLINK\b", text[item.end : items[last].start]):
+            name = f"field {item.start}"
+            closing[ends[index]] = name
+            joined.append(_point(items[index : last + 1], "open", name))
         else:
-            joined.append(_point(items[index : end + 1], "point", ""))
-            index = end + 1
+            last = ends.get(index) or _end_of_instruction(items, index)
+            joined.append(_point(items[index : last + 1], "point", "") if last > index else item)
+        index = last + 1
     return joined
 
 
@@ -367,27 +356,17 @@ def _places_of_fields(items: Sequence[_RunItem]) -> tuple[dict[int, int], dict[i
     return ends, separators
 
 
-def _segment(items: Sequence[_RunItem], partners: Mapping[int, int], plan: _Plan) -> Inline:
-    """Make the segment of a paragraph, and complete the plan to write its translation.
-
-    Args:
-        items: The content of the paragraph without what surrounds its text.
-        partners: The index of the closing item by that of the opening one.
-        plan: It gets the markup and the properties.
-    """
-    bases = _bases(items)
-    plan.base = bases[-1]
+def _segment(items: Sequence[_RunItem], bases: Mapping[int, str | None], plan: _Plan) -> Inline:
+    """Make the segment of a paragraph from its items, and add its markup and properties to the plan. See `_bases`."""
     parts: list[str | Tag] = []
     levels = [-1]
-    names: dict[int, int] = {}
     group = ""
     for index, item in enumerate(items):
-        different = item.kind == "text" and item.look != bases[levels[-1]]
         if group and (item.kind in ("open", "close") or (item.kind == "text" and item.look != plan.formats[group])):
             parts.append(Tag(group.replace("<", "</"), "close"))
             group = ""
         if item.kind == "text":
-            if different and not group:
+            if item.look != bases[levels[-1]] and not group:
                 group = f"<r{index}>"
                 plan.formats[group] = item.look
                 parts.append(Tag(group, "open"))
@@ -396,12 +375,10 @@ def _segment(items: Sequence[_RunItem], partners: Mapping[int, int], plan: _Plan
         raw = f"<br {index}/>" if item.name == "br" else f"<x{index}/>"
         if item.kind == "open":
             raw = f"<x{index}>"
-            names[partners[index]] = index
             levels.append(index)
             plan.formats[raw] = bases.get(index, bases[-1])
         elif item.kind == "close":
-            raw = f"</x{names[index]}>"
-            levels.pop()
+            raw = f"</x{levels.pop()}>"
         parts.append(Tag(raw, item.kind))
         plan.items[raw] = item
     if group:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+from rich.cells import cell_len
+
 from mtcli.documents.formats.encoding import EncodedText, decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.slots import SlotDocument, Span, raw
 from mtcli.documents.markup.inline import Inline
-from mtcli.documents.markup.wrapping import cells, unspaced_at_end, unspaced_at_start, wrap
+from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start, wrap
 from mtcli.text.list_marks import BULLET, LIST_OF_STARS, NUMBER
 
 MIN_WIDTH = 40
@@ -64,7 +66,7 @@ def text_spans(text: str, first: int = 0) -> Iterator[Span]:
         if _is_wrapped(block):
             start = block[0].start
             end = block[-1].start + len(block[-1].text)
-            width = max(cells(line.indent + line.text) for line in block)
+            width = max(cell_len(line.indent + line.text) for line in block)
             newline = "\r\n" if "\r\n" in text[start:end] else "\n"
             render = partial(_wrapped, width=width, first=block[0].indent, other=newline + block[1].indent)
             yield Span(first + start, first + end, (text[start:end],), render)
@@ -97,15 +99,15 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
 
     At least one break must be inside a sentence, so that verses and lines with one sentence each are kept.
     """
-    width = max(cells(line.indent + line.text) for line in block)
+    width = max(cell_len(line.indent + line.text) for line in block)
     if len(block) < 2 or width < MIN_WIDTH:
         return False
     for line, following in pairwise(block):
-        room = width - cells(line.indent + line.text)
+        room = width - cell_len(line.indent + line.text)
         if unspaced_at_end(line.text) and unspaced_at_start(following.text):
             has_room = room > CJK_SLACK
         else:
-            has_room = room > cells(following.text.split(maxsplit=1)[0])
+            has_room = room > cell_len(following.text.split(maxsplit=1)[0])
         if has_room:
             return False
     return any(
@@ -116,13 +118,9 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
 def _wrapped(translation: Inline, _: Mapping[str, str], width: int, first: str, other: str) -> str:
     """Return the translation of a wrapped paragraph.
 
-    Args:
-        translation: The paragraph.
-        _: See `Render`; plain text has no markup.
-        width: The width of the lines in cells.
-        first: Indentation of the first line, which is not part of the span.
-        other: Line break and indentation of the others.
+    `first` is the indentation of its first line, which is not part of the span; `other` is the line break and the
+    indentation of the others.
     """
     indent = other.lstrip("\r\n")
-    lines = wrap(raw(translation), width - cells(first), width - cells(indent))
+    lines = wrap(raw(translation), width - cell_len(first), width - cell_len(indent))
     return other.join(lines)

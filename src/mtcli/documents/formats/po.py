@@ -16,21 +16,23 @@ import logging
 import re
 from codecs import lookup
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import pairwise
 
 from mtcli.corpus.readers.safe_xml import decode_exactly
 from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
 from mtcli.documents.formats.format import ReadOptions
+from mtcli.documents.formats.items import texts_and_matches
 from mtcli.documents.formats.plain_text import text_spans
-from mtcli.documents.formats.slots import Edit, SlotDocument, with_edits
+from mtcli.documents.formats.slots import Edit, SlotDocument, raw, with_edits
 from mtcli.documents.markup.inline import Inline, Tag, merged
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
+
+log = logging.getLogger(__name__)
 
 # A width begins with no zero, which is a flag: shared by both, zeros would take quadratic time in `%0000`.
 _PRINTF = re.compile(
@@ -59,8 +61,6 @@ _FEW = 5
 _NAMES_OF_KEYS = re.compile(r"[_&](?=[^\W_])")
 _MAX_LABEL = 80
 """Characters of a label with an access key."""
-
-log = logging.getLogger(__name__)
 
 LINE_WIDTH = 76
 """Characters of a message on one line, with its quotation marks; gettext wraps at 79 with the keyword."""
@@ -124,21 +124,12 @@ def format_of(flags: str) -> Format | None:
     return FORMATS.get(names[0], _OTHER) if names else None
 
 
-def with_directives(segment: Inline, form: Format) -> Inline:
-    """Return a segment in which directives that are not protected as text (`placeholders.find_protected`) are tags."""
-    parts: list[str | Tag] = []
-    for part in segment:
-        if isinstance(part, Tag):
-            parts.append(part)
-            continue
-        protected = set(find_protected(part))
-        end = 0
-        for found in form.directives.finditer(part):
-            if found.span() not in protected:
-                parts += [part[end : found.start()], Tag(found[0])]
-                end = found.end()
-        parts.append(part[end:])
-    return merged(parts)
+def with_directives(text: str, form: Format) -> Inline:
+    """Return a text as a segment whose directives are tags, unless `placeholders.find_protected` protects them."""
+    protected = set(find_protected(text))
+    directives = (found for found in form.directives.finditer(text) if found.span() not in protected)
+    parts = texts_and_matches(directives, 0, len(text))
+    return merged(Tag(directive[0]) if directive else text[start:end] for start, end, directive in parts)
 
 
 def checked(message: str, translation: str, form: Format | None, *, exact: bool = True) -> str | None:
@@ -195,30 +186,6 @@ def _numbered(wanted: Sequence[str], translation: str, form: Format) -> str:
         return written[found[0]].pop(0) if found[0] in written else found[0]
 
     return form.directives.sub(number, translation)
-
-
-def is_plural(expression: str) -> bool:
-    """Return True if this is an expression for plural forms, such as `n != 1`."""
-    try:
-        gettext.c2py(expression)
-        return True
-    except (ValueError, RecursionError):
-        return False
-
-
-@cache
-def is_rare(plural: str, index: int) -> bool:
-    """Return True if a plural form is for few numbers only.
-
-    Args:
-        plural: The expression of the header, such as `n != 1`.
-        index: The number of the form.
-    """
-    try:
-        form_of_number = gettext.c2py(plural)
-        return sum(form_of_number(number) == index for number in range(1001)) < _FEW
-    except (ValueError, ArithmeticError, RecursionError):
-        return False
 
 
 def access_key(message: str) -> int | None:
@@ -290,7 +257,7 @@ class _Blank:
     compared: str
     """The message with which gettext compares the translation: of a plural form, always the plural."""
     is_exact: bool
-    """All directives are needed, see `po_rules.checked`."""
+    """All directives are needed, see `checked`."""
     form: Format | None
     """The format that the flags of the message name."""
 
@@ -340,11 +307,11 @@ class PoDocument:
                 translated.append(blank.message.text(own))
             if translated == [blank.message.source.text for blank in entry.blanks]:
                 continue
-            checked = list(map(_checked, entry.blanks, translated))
-            if None in checked or not entry.has_plural_rule:
+            texts = list(map(_checked, entry.blanks, translated))
+            if None in texts or not entry.has_plural_rule:
                 refused.append(entry.place)
                 continue
-            for blank, translation in zip(entry.blanks, checked, strict=True):
+            for blank, translation in zip(entry.blanks, texts, strict=True):
                 edits.append(Edit(blank.start, blank.end, _quoted(translation or "", newline)))
         self._warn(refused)
         try:
@@ -383,9 +350,28 @@ def read(content: bytes, options: ReadOptions) -> PoDocument:
     fields = list(_fields(source.text, source.encoding, options.name))
     header = _header(fields)
     _check_language(header.get("language", ""), options)
-    found = _PLURAL.search(header.get("plural-forms", ""))
-    plural = (int(found[1]), found[2]) if found and is_plural(found[2]) else (0, "")
-    return PoDocument(source, list(_entries(source.text, fields, *plural)), options.name)
+    entries = _entries(source.text, fields, *_plural_forms(header.get("plural-forms", "")))
+    return PoDocument(source, list(entries), options.name)
+
+
+def _plural_forms(declared: str) -> tuple[int, set[int]]:
+    """Return how many plural forms a header declares, and the numbers of those that few numbers have.
+
+    Without a valid expression, such as `nplurals=2; plural=n != 1`, there is none.
+    """
+    found = _PLURAL.search(declared)
+    try:
+        rule = gettext.c2py(found[2]) if found else None
+    except (ValueError, RecursionError):
+        rule = None
+    if found is None or rule is None:
+        return 0, set()
+    num_forms = int(found[1])
+    try:
+        counts = Counter(map(rule, range(1001)))
+    except (ArithmeticError, RecursionError):
+        return num_forms, set()
+    return num_forms, {form for form in range(num_forms) if counts[form] < _FEW}
 
 
 def _header(fields: Sequence[_Field]) -> dict[str, str]:
@@ -398,11 +384,7 @@ def _header(fields: Sequence[_Field]) -> dict[str, str]:
 
 
 def _check_language(declared: str, options: ReadOptions) -> None:
-    """Check the language of the header, if it is known.
-
-    Raises:
-        DataError: It is not the target language.
-    """
+    """Raise a DataError if the language of the header is known, and not the target language."""
     found = languages.base(declared)
     wanted = languages.base(options.tgt)
     if found and wanted and found != wanted:
@@ -428,15 +410,9 @@ def _decoded(content: bytes, name: str) -> EncodedText:
 
 
 def _fields(text: str, encoding: str, name: str) -> Iterator[_Field]:
-    """Yield the fields of the entries that are not obsolete.
+    """Yield the fields of the entries that are not obsolete. Raise a DataError for a line that is none, and no comment.
 
-    Args:
-        text: The catalogue.
-        encoding: Its encoding, which is also that of bytes written as octal or hexadecimal escapes.
-        name: Its name, for messages.
-
-    Raises:
-        DataError: A line is neither part of a field nor a comment.
+    The encoding of the catalogue is also that of bytes that are written as octal or hexadecimal escapes.
     """
     end = 0
     for match in _FIELD.finditer(text):
@@ -456,15 +432,8 @@ def _check_between(text: str, start: int, end: int, name: str) -> None:
         raise DataError(f'{name}:{line}: not an entry of a catalogue: a keyword such as msgid and a text in "…"')
 
 
-def _entries(text: str, fields: Sequence[_Field], num_plurals: int, plural: str) -> Iterator[_Entry]:
-    """Yield the messages that have a field without a translation.
-
-    Args:
-        text: The catalogue.
-        fields: Its fields.
-        num_plurals: The number of plural forms in the header; 0: it has none.
-        plural: The expression for the plural form of a number.
-    """
+def _entries(text: str, fields: Sequence[_Field], num_plurals: int, rare_forms: Container[int]) -> Iterator[_Entry]:
+    """Yield the messages that have a field without a translation. For plural forms, see `_plural_forms`."""
     end = 0
     flags = ""
     messages: dict[str, str] = {}
@@ -484,30 +453,32 @@ def _entries(text: str, fields: Sequence[_Field], num_plurals: int, plural: str)
         is_last = number + 1 == len(fields) or fields[number + 1].keyword != "msgstr"
         empty = [form for form in forms if not form.value]
         if is_last and empty and messages.get("msgid", "").strip():
-            blanks = [_blank(form, messages, len(forms), format_of(flags), plural) for form in empty]
+            blanks = [
+                _blank(form, messages, len(forms), format_of(flags), is_rare=int(form.index or 0) in rare_forms)
+                for form in empty
+            ]
             has_plural_rule = "msgid_plural" not in messages or num_plurals == len(forms)
             yield _Entry(empty[0].start, blanks, has_plural_rule)
 
 
-def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: Format | None, plural: str) -> _Blank:
+def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: Format | None, *, is_rare: bool) -> _Blank:
     """Return a form of a message without a translation.
 
     The first of several plural forms translates the singular, unless gettext would refuse its directives there.
     """
     singular = messages["msgid"]
     compared = messages.get("msgid_plural", singular)
-    is_rare_form = is_rare(plural, int(field.index or 0))
     message = compared
     if field.index == "0" and num_forms != 1:
-        message = singular if checked(compared, singular, form, exact=not is_rare_form) == singular else compared
+        message = singular if checked(compared, singular, form, exact=not is_rare) == singular else compared
     place = access_key(message)
     key = None if place is None else (message[place], message[place + 1])
     shown = message if place is None else message[:place] + message[place + 1 :]
     spans = list(text_spans(shown))
     if form:
-        spans = [replace(span, segment=with_directives(span.segment, form)) for span in spans]
+        spans = [replace(span, segment=with_directives(raw(span.segment), form)) for span in spans]
     document = SlotDocument(EncodedText(shown), spans)
-    return _Blank(field.start, field.end, document, key, compared, not is_rare_form, form)
+    return _Blank(field.start, field.end, document, key, compared, not is_rare, form)
 
 
 def _unescaped(text: str) -> str:

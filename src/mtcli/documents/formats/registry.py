@@ -96,15 +96,15 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
     if columns and suffix not in TABLES:
         problem = "name one with --input" if name == "-" else f"{name} is not one"
         raise UsageError(f"--column: only for {' and '.join(sorted(TABLES))} files; {problem}")
-    if paragraphs and suffix in TABLES and not columns:
+    if columns:
+        return True
+    if suffix in TABLES and paragraphs:
         raise UsageError(f"--paragraphs: {name} is a table; name the columns to translate with --column")
-    if suffix in TABLES and not columns:
+    if suffix in TABLES:
         raise UsageError(
             f"{name}: a table; name the columns to translate with --column. "
             f"To translate its lines as they are: mtcli translate < {name}"
         )
-    if suffix in TABLES:
-        return True
     if suffix in MODULES and suffix != ".txt":
         return True
     unpacked = PurePath(name).with_suffix("").suffix.lower() if suffix == ".gz" else ""
@@ -123,22 +123,14 @@ def is_document(name: str, *, paragraphs: bool = False, columns: bool = False) -
 
 
 def _check_no_other_way(name: str) -> None:
-    """Check that a file is none of `CONVERSION_HINTS`.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise a UsageError if a file is one of `CONVERSION_HINTS`."""
     suffix = PurePath(name).suffix.lower()
     if suffix in CONVERSION_HINTS:
         raise UsageError(f"{name}: {suffix} files are not supported; {CONVERSION_HINTS[suffix]}")
 
 
 def _check_not_flutter(name: str, start: bytes) -> None:
-    """Check that a file is not one of a Flutter app, whose suffix is also the code of a language.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise a UsageError for a file of a Flutter app, whose suffix is also the code of a language."""
     if PurePath(name).suffix.lower() == ".arb" and start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         raise UsageError(f"{name}: the resources of a Flutter app, a type that is not supported; {_choices(MODULES)}")
 
@@ -210,7 +202,7 @@ def read_document(content: bytes, options: ReadOptions) -> Document:
         UsageError: The type is unknown, the file is compressed, or the reader needs a package that is not installed.
         DataError: The file is broken or unsafe.
     """
-    suffix = PurePath(options.name).suffix.lower()
+    suffix = options.suffix
     if suffix == ".gz":
         raise UsageError(f"{options.name}: compressed; unpack it (gunzip) and translate the unpacked file")
     _check_not_flutter(options.name, content[:START_BYTES])

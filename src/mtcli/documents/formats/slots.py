@@ -1,6 +1,7 @@
 """A document as a text with slots: each has a segment, and edits of the text that write its translation.
 
-Everything outside of the edits stays as it is.
+Everything outside of the edits stays as it is. Most slots are spans: their translation takes the place of the segment.
+Readers of text with markup find its parts as items first, see `items`.
 """
 
 from bisect import bisect_right
@@ -118,17 +119,14 @@ class SlotDocument:
         if all(merged(translation) == slot.segment for slot, translation in pairs):
             return text
         edits: list[Edit] = []  # from the last to the first, so that those in a tag precede those of its span
-        negative_starts: list[int] = []
 
         def copy(start: int, end: int) -> str:
-            first = bisect_right(negative_starts, -end)
-            last = bisect_right(negative_starts, -start)
+            first = bisect_right(edits, -end, key=lambda edit: -edit.start)
+            last = bisect_right(edits, -start, key=lambda edit: -edit.start)
             return "".join(_edited(text, edits[first:last][::-1], start, end))
 
         for slot, translation in reversed(pairs):
-            for edit in reversed(slot.edits(translation, copy)):
-                edits.append(edit)
-                negative_starts.append(-edit.start)
+            edits.extend(reversed(slot.edits(translation, copy)))
         edits.extend(self._declarations)
         return with_edits(text, edits[::-1])
 

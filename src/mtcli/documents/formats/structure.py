@@ -8,6 +8,7 @@ its source. Segments with which it differs stay as they are.
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
+from functools import cached_property
 
 from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.format import Document, RatedDocument
@@ -72,7 +73,9 @@ class Digest:
         self.value = hash((self.value, part))
 
 
-def tree_structure(root: Element, *, without: Callable[[Element], bool], changing: Container[str] = ()) -> int:
+def tree_structure(
+    root: Element, *, without: Callable[[Element], bool] = lambda _: False, changing: Container[str] = ()
+) -> int:
     """Return a hash of the elements of XML, their attributes and their text.
 
     Args:
@@ -130,51 +133,36 @@ class VerifiedDocument:
     def write(self, translations: Sequence[Inline]) -> bytes:
         """Return the file with its translations. Segments with which the structure would differ stay as they are."""
         written = self._document.write(translations)
-        if written == self._content:
+        if written == self._content or self._is_kept(written):
             return written
-        search = _Search(self._document, self._structure, self._structure(self._content))
-        if search.is_kept(written):
-            return written
-        used = search.usable(translations)
+        used = self._usable(translations)
         number = sum(new != old for new, old in zip(used, translations, strict=True))
         verb = "keep their text" if number != 1 else "keeps its text"
         message = "%s: %s %s, because the translation would change the structure of the file"
         log.warning(message, self._name, counted(number, "paragraph"), verb)
         return self._document.write(used)
 
+    @cached_property
+    def _wanted(self) -> int:
+        """The structure of the source."""
+        return self._structure(self._content)
 
-class _Search:
-    """Finds the translations that keep the structure.
-
-    Args:
-        document: The document.
-        structure: See `VerifiedDocument`.
-        wanted: The structure of the source.
-    """
-
-    def __init__(self, document: Document, structure: Callable[[bytes], int], wanted: int):
-        self._document = document
-        self._structure = structure
-        self._wanted = wanted
-        self._num_tries = 0
-
-    def is_kept(self, written: bytes) -> bool:
+    def _is_kept(self, written: bytes) -> bool:
         """Return True if a file has the structure of the source."""
         try:
             return self._structure(written) == self._wanted
         except DataError:
             return False
 
-    def usable(self, translations: Sequence[Inline]) -> list[Inline]:
+    def _usable(self, translations: Sequence[Inline]) -> list[Inline]:
         """Return the translations, with the segment itself for each that changes the structure."""
         used = list(self._document.segments)
+        num_tries = 0
         ranges = [(0, len(used))]  # all before the last one is decided; a range is halved until it is right
-        while ranges:
+        while ranges and num_tries < MAX_TRIES:
             first, last = ranges.pop()
-            if self._num_tries >= MAX_TRIES:
-                break
-            self._num_tries += 1
-            if self.is_kept(self._document.write([*used[:first], *translations[first:last], *used[last:]])):
+            num_tries += 1
+            if self._is_kept(self._document.write([*used[:first], *translations[first:last], *used[last:]])):
                 used[first:last] = translations[first:last]
             elif last - first > 1:
                 middle = (first + last) // 2

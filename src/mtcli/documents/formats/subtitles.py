@@ -19,17 +19,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import PurePath
+
+from rich.cells import cell_len
 
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.escapes import escape, references_of
 from mtcli.documents.formats.format import ReadOptions
-from mtcli.documents.formats.items import Item, make_span, text_items
+from mtcli.documents.formats.items import Item, make_span, text_items, texts_and_matches
 from mtcli.documents.formats.slots import UNESCAPED, Copy, Edit, SlotDocument, Span
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import OPENING
-from mtcli.documents.markup.wrapping import SEPARATE_CLOSING, balanced, cells, units, unspaced_at_end, unspaced_at_start
+from mtcli.documents.markup.wrapping import SEPARATE_CLOSING, balanced, units, unspaced_at_end, unspaced_at_start
 from mtcli.errors import DataError
 
 MAX_PAUSE = 2000
@@ -97,7 +98,7 @@ def read(content: bytes, options: ReadOptions) -> SlotDocument:
         DataError: See `encoding.decode`; or the file has text, but no times of a cue.
     """
     source = decode(content, options.name)
-    is_vtt = _is_vtt(options)
+    is_vtt = options.suffix == ".vtt"
     timings = list(_timings(source.text, is_vtt=is_vtt))
     has_no_cues = is_vtt and source.text.startswith("WEBVTT") and "-->" not in source.text
     if not timings and source.text.strip() and not has_no_cues:
@@ -111,7 +112,7 @@ def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of the times of the cues and the tree of tags in each, see `format.Structure`."""
     text = decode(content, options.name).text
     digest = Digest()
-    for timing, blocks in _timings(text, is_vtt=_is_vtt(options)):
+    for timing, blocks in _timings(text, is_vtt=options.suffix == ".vtt"):
         digest.add(timing.string)
         for block in blocks:
             digest.add(len(block))
@@ -128,10 +129,6 @@ def structure(content: bytes, options: ReadOptions) -> int:
     return digest.value
 
 
-def _is_vtt(options: ReadOptions) -> bool:
-    return PurePath(options.name).suffix.lower() == ".vtt"
-
-
 def _timings(text: str, *, is_vtt: bool) -> Iterator[tuple[re.Match[str], list[list[_Line]]]]:
     """Yield the match of the times of each cue, and the blocks of its text."""
     timing = _VTT_TIMING if is_vtt else _SRT_TIMING
@@ -144,14 +141,7 @@ def _timings(text: str, *, is_vtt: bool) -> Iterator[tuple[re.Match[str], list[l
 
 
 def _cue(text: str, timing: re.Match[str], blocks: Sequence[Sequence[_Line]], *, has_references: bool) -> _Cue:
-    """Return a cue.
-
-    Args:
-        text: The file.
-        timing: The match of its times.
-        blocks: Its lines.
-        has_references: `&amp;` stands for `&`.
-    """
+    """Return a cue, given the match of its times and its lines. With references, `&amp;` stands for `&`."""
     groups = [group for block in blocks for group in _groups(block)]
     spans = [_span(text, group, has_references=has_references) for group in groups]
     is_whole = len(groups) == 1 and not _DIALOGUE.match(groups[0][0].text)
@@ -212,8 +202,7 @@ def _span(text: str, group: Sequence[_Line], *, has_references: bool) -> Span | 
     if span is None:
         return None
     content = text[span.start : span.end]
-    references = references_of(content)
-    encode = partial(escape, references) if has_references else str
+    encode = partial(escape, references=references_of(content)) if has_references else str
     newline = "\r\n" if "\r\n" in content else "\n"
     render = partial(_rendered, encode=encode, num_lines=len(_LINE_BREAK.findall(content)) + 1, newline=newline)
     return replace(span, render=render)
@@ -221,25 +210,16 @@ def _span(text: str, group: Sequence[_Line], *, has_references: bool) -> Span | 
 
 def _items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
     """Yield the text and the tags of a part of the file."""
-    place = start
-    for match in _TAG.finditer(text, start, end):
-        yield from _text_items(text, place, match.start(), has_references=has_references)
-        name = (match["name"] or "").lower()
-        if not name:
-            yield Item(*match.span(), "point")
-        elif match["close"]:
-            yield Item(*match.span(), "close", name=name)
+    for first, last, tag in texts_and_matches(_TAG.finditer(text, start, end), start, end):
+        name = (tag["name"] or "").lower() if tag else ""
+        if name:
+            yield Item(first, last, "close" if tag and tag["close"] else "open", name=name)
+        elif tag:
+            yield Item(first, last, "point")
+        elif has_references:
+            yield from text_items(text, first, last)
         else:
-            yield Item(*match.span(), "open", name=name)
-        place = match.end()
-    yield from _text_items(text, place, end, has_references=has_references)
-
-
-def _text_items(text: str, start: int, end: int, *, has_references: bool) -> Iterator[Item]:
-    if start < end and has_references:
-        yield from text_items(text, start, end)
-    elif start < end:
-        yield Item(start, end, "text", text[start:end])
+            yield Item(first, last, "text", text[first:last])
 
 
 def _rendered(
@@ -269,22 +249,18 @@ class _Sentence:
 
 
 def _sentences(cues: Sequence[_Cue]) -> Iterator[_Sentence]:
-    """Yield the texts of the cues."""
-    run = list(cues[:1])
-    for cue, following in pairwise(cues):
-        if not _continues(cue, following):
-            yield from _sentences_of_run(run)
-            run = []
-        run.append(following)
-    yield from _sentences_of_run(run)
-
-
-def _sentences_of_run(run: Sequence[_Cue]) -> Iterator[_Sentence]:
-    """Yield the texts of a run of cues, each of which continues the one before it."""
-    if 1 < len(run) <= MAX_CUES:
-        yield _Sentence([cue.spans[0] for cue in run])
-    else:
-        yield from (_Sentence([span]) for cue in run for span in cue.spans)
+    """Yield the texts of the cues. Those of a run of cues, each of which continues the one before it, are one."""
+    runs: list[list[_Cue]] = []
+    for cue in cues:
+        if runs and _continues(runs[-1][-1], cue):
+            runs[-1].append(cue)
+        else:
+            runs.append([cue])
+    for run in runs:
+        if 1 < len(run) <= MAX_CUES:
+            yield _Sentence([cue.spans[0] for cue in run])
+        else:
+            yield from (_Sentence([span]) for cue in run for span in cue.spans)
 
 
 def _continues(cue: _Cue, following: _Cue) -> bool:
@@ -334,7 +310,7 @@ def divided(translation: Inline, sources: Sequence[Inline]) -> list[Inline]:
     if translation == joined(sources):
         return list(sources)
     parts = _with_closing_punctuation([_trimmed(part) for part in _parts(translation)])
-    widths = [cells(text_of(source)) for source in sources]
+    widths = [cell_len(text_of(source)) for source in sources]
     if len(parts) == len(sources) and _is_balanced(parts, widths):
         return parts
     whole = joined([part for part in parts if part] or [()])
@@ -369,7 +345,7 @@ def _with_closing_punctuation(parts: Sequence[Inline]) -> list[Inline]:
 
 def _is_balanced(parts: Sequence[Inline], widths: Sequence[int]) -> bool:
     """Return True if each part has text, and none has far more than its share."""
-    own_widths = [cells(text_of(part)) for part in parts]
+    own_widths = [cell_len(text_of(part)) for part in parts]
     scale = MAX_SHARE * sum(own_widths) / sum(widths)
     return all(0 < own <= scale * width for own, width in zip(own_widths, widths, strict=True))
 
@@ -377,14 +353,13 @@ def _is_balanced(parts: Sequence[Inline], widths: Sequence[int]) -> bool:
 def _in_proportion(translation: Sequence[str | Tag], widths: Sequence[int]) -> list[Inline]:
     """Divide a translation at word boundaries outside of tags, in proportion to the widths of the source.
 
-    Returns:
-        The parts, each with text. If there are too few words, each part is the whole translation.
+    With too few words, each part is the whole translation.
     """
     whole = _trimmed(merged(translation))
     words = list(_words(whole))
     if len(words) < len(widths):
         return [whole for _ in widths]
-    total = sum(cells(text_of(word)) for word in words)
+    total = sum(cell_len(text_of(word)) for word in words)
     parts: list[Inline] = []
     first = 0
     wanted = 0.0
@@ -393,9 +368,9 @@ def _in_proportion(translation: Sequence[str | Tag], widths: Sequence[int]) -> l
         wanted += total * width / sum(widths)
         last = len(words) - (len(widths) - number - 1)  # leaves a word for each of the other parts
         end = first + 1
-        used += cells(text_of(words[first]))
-        while end < last and (number == len(widths) - 1 or used + cells(text_of(words[end])) / 2 <= wanted):
-            used += cells(text_of(words[end]))
+        used += cell_len(text_of(words[first]))
+        while end < last and (number == len(widths) - 1 or used + cell_len(text_of(words[end])) / 2 <= wanted):
+            used += cell_len(text_of(words[end]))
             end += 1
         parts.append(_trimmed(merged(part for word in words[first:end] for part in word)))
         first = end

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from pathlib import PurePath
 
 from mtcli.corpus.readers.tables import DELIMITERS, SAMPLE_CHARACTERS, SAMPLE_LINES, best_delimiter
 from mtcli.documents.formats.encoding import decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import text_spans
-from mtcli.documents.formats.slots import SlotDocument, Span, raw
+from mtcli.documents.formats.slots import SlotDocument, Span, raw, render_with
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError, UsageError
 from mtcli.runtime.wording import counted
@@ -60,7 +59,7 @@ def read(content: bytes, options: ReadOptions) -> SlotDocument:
     if not options.columns:
         raise UsageError(f"{options.name}: a table; translate it with `mtcli translate --column NAME`")
     source = decode(content, options.name)
-    is_tsv = PurePath(options.name).suffix.lower() == ".tsv"
+    is_tsv = options.suffix == ".tsv"
     separator_line = None if is_tsv else SEPARATOR_LINE.match(source.text)
     if is_tsv:
         delimiter = "\t"
@@ -112,13 +111,8 @@ def _index(column: str, names: Sequence[str], file: str, line: int) -> int:
 def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0) -> Iterator[list[_Cell]]:
     """Yield the cells of each row.
 
-    Args:
-        text: The file.
-        delimiter: What separates the cells.
-        name: Name of the file, for messages.
-        strict: A cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
-            quotation marks are text, unless they enclose a cell.
-        start: Offset of the first row.
+    With `strict`, a cell that begins with a quotation mark must end with one, and may have line breaks. Otherwise
+    quotation marks are text, unless they enclose a cell.
     """
     inner = r'[^"]' if strict else rf'[^"\r\n{delimiter}]'
     pattern = re.compile(
@@ -131,7 +125,9 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0)
         cell = pattern.match(text, place)
         assert cell is not None  # it may be empty
         if strict and cell["plain"] is not None and cell["plain"].startswith('"'):
-            raise DataError(_quotation_message(text, place, name))
+            line = text.count("\n", 0, place) + 1
+            problem = "a cell begins with a quotation mark and does not end with one; double it where it is text"
+            raise DataError(f"{name}:{line}: {problem}")
         if len(row) == MAX_COLUMNS:
             line = text.count("\n", 0, place) + 1
             raise DataError(f"{name}:{line}: more than {MAX_COLUMNS:,} cells in a row, the limit; split the table")
@@ -146,17 +142,12 @@ def _rows(text: str, delimiter: str, name: str, *, strict: bool, start: int = 0)
                 return
 
 
-def _quotation_message(text: str, place: int, name: str) -> str:
-    line = text.count("\n", 0, place) + 1
-    return f"{name}:{line}: a cell begins with a quotation mark and does not end with one; double it where it is text"
-
-
 def _spans(cell: _Cell, delimiter: str, *, is_tsv: bool) -> Iterator[Span]:
     """Yield the spans of a cell of a .tsv or .csv file."""
     if not cell.quoted:
         if cell.raw.strip():
             end = cell.start + len(cell.raw)
-            render = _as_cell_of_tsv if is_tsv else partial(_quoted_if_needed, delimiter)
+            render = render_with(_in_one_cell) if is_tsv else partial(_quoted_if_needed, delimiter)
             yield Span(cell.start, end, (cell.raw,), render)
         return
     for span in text_spans(cell.raw[1:-1], first=cell.start + 1):
@@ -176,11 +167,6 @@ def _escaped(span: Span, *, is_tsv: bool) -> Span:
 def _in_one_cell(text: str) -> str:
     """Return the text of a cell of a .tsv file, which cannot have tabs and line breaks."""
     return re.sub(r"[\t\r\n]+", " ", text)
-
-
-def _as_cell_of_tsv(translation: Inline, _: Mapping[str, str]) -> str:
-    """Return the text of a cell without quotation marks of a .tsv file."""
-    return _in_one_cell(raw(translation))
 
 
 def _quoted_if_needed(delimiter: str, translation: Inline, _: Mapping[str, str]) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
-from mtcli.documents.formats.bilingual import BilingualUnit, fill, is_filled, language_tag, make_unit
-from mtcli.documents.formats.encoding import EncodedText
+from mtcli.corpus.readers.safe_xml import Element
+from mtcli.documents.formats.bilingual import BilingualUnit, fill, insert_after, is_filled, language_tag, make_unit
 from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit, SlotDocument
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, outside, tag_name
+from mtcli.documents.formats.xml_markup import at_path, indentation, inside, parse_xml, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
 
@@ -20,27 +20,26 @@ def read(content: bytes, options: ReadOptions) -> Document:
     Raises:
         DataError: The file is not well-formed or not TMX, declares entities, or lacks the source language.
     """
-    text, encoding = decode_xml(content, options.name)
-    root = read_xml(text, options.name)
+    source, root = parse_xml(content, options.name)
     if root.name != "tmx":
         raise DataError(f"{options.name}: not TMX: its outermost element is <{root.name}>")
-    entries = [entry for body in root.elements("body") for entry in body.elements("tu")]
+    entries = list(at_path(root, "body", "tu"))
     found = {language for entry in entries for language, _ in _variants(entry)}
     if entries and not any(_is_language(language, options.src) for language in found):
         listed = ", ".join(sorted(found)[:10]) or "none"
         raise DataError(f"{options.name}: no text in {options.src!r}; its languages are {listed}")
-    units = (_unit(text, entry, options) for entry in entries)
-    return SlotDocument(EncodedText(text, encoding), [unit for unit in units if unit])
+    units = (_unit(source.text, entry, options) for entry in entries)
+    return SlotDocument(source, [unit for unit in units if unit])
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of all elements but the target variants, see `format.Structure`."""
-    text, _ = decode_xml(content, options.name)
+    _, root = parse_xml(content, options.name)
 
     def is_target(element: Element) -> bool:
         return element.name == "tuv" and _is_language(element.attributes.get("lang", ""), options.tgt)
 
-    return tree_structure(read_xml(text, options.name), without=is_target)
+    return tree_structure(root, without=is_target)
 
 
 def _variants(entry: Element) -> Iterator[tuple[str, Element]]:
@@ -76,12 +75,12 @@ def _unit(text: str, entry: Element, options: ReadOptions) -> BilingualUnit | No
     return make_unit(text, segment, _classify, partial(_fill, text, target_segment))
 
 
-def _fill(text: str, segment: Element, content: str) -> Sequence[Edit]:
+def _fill(text: str, segment: Element, content: str, _: float | None) -> Sequence[Edit]:
     """Return the edits that write a translation into an empty segment."""
     return [fill(text, segment, text[segment.start : inside(text, segment)[0]], content)]
 
 
-def _insert(text: str, source: Element, segment: Element, code: str, content: str) -> Sequence[Edit]:
+def _insert(text: str, source: Element, segment: Element, code: str, content: str, _: float | None) -> Sequence[Edit]:
     """Return the edits that add a translation after its source, with the same indentation."""
     variant_name = tag_name(text, source)
     segment_name = tag_name(text, segment)
@@ -89,16 +88,15 @@ def _insert(text: str, source: Element, segment: Element, code: str, content: st
         f"{indentation(text, segment.start)}<{segment_name}>{content}</{segment_name}>{indentation(text, source.close)}"
     )
     variant = f'<{variant_name} xml:lang="{language_tag(code)}">{inner}</{variant_name}>'
-    place = outside(text, source)[1]
-    return [Edit(place, place, indentation(text, source.start) + variant)]
+    return [insert_after(text, source, variant)]
 
 
-def _classify(element: Element) -> InlineRole:
-    """Return the role of an inline element of TMX."""
+def _classify(element: Element, start: int, end: int) -> Item | None:
+    """Return the item of an inline element of TMX, see `xml_markup.Classify`."""
     if element.name == "hi":
-        return InlineRole("pair")
+        return None
     if element.name == "bpt":
-        return InlineRole("open", element.attributes.get("i", ""))
+        return Item(start, end, "open", name=element.attributes.get("i", ""))
     if element.name == "ept":
-        return InlineRole("close", element.attributes.get("i", ""))
-    return InlineRole("point", word=True)
+        return Item(start, end, "close", name=element.attributes.get("i", ""))
+    return Item(start, end, "point", word=True)

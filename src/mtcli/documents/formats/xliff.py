@@ -8,32 +8,33 @@ only element that has it there. In XLIFF 2 it is the MT Confidence of ITS 2.0, o
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.corpus.readers.safe_xml import Element
 from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
     BilingualUnit,
     RatedSlotDocument,
-    check_language,
     fill,
+    insert_after,
     is_filled,
     language_tag,
     make_unit,
 )
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
+from mtcli.documents.formats.items import Item
 from mtcli.documents.formats.slots import Edit
 from mtcli.documents.formats.structure import tree_structure
-from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, is_empty_tag, outside, tag_name
+from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, parse_xml, tag_name
 from mtcli.errors import DataError
+from mtcli.text import languages
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""
 ORIGIN = "mtcli"
 """The origin of suggestions and markers with a confidence."""
-_START_OF_TARGET = re.compile(r"(?P<space>\s*)<(?P<prefix>(?:[^\s<>/:]+:)?)target\b")
 _CHANGING = frozenset({"state", "subState", "target-language", "trgLang"})
 _PAIRS = frozenset({"g", "mrk", "pc"})
 _OPENING = frozenset({"bx", "bpt", "sc", "sm"})
@@ -48,18 +49,16 @@ def read(content: bytes, options: ReadOptions) -> Document:
     Raises:
         DataError: The file is not well-formed or not XLIFF, declares entities, or is for other languages.
     """
-    text, encoding = decode_xml(content, options.name)
-    root = read_xml(text, options.name)
+    source, root = parse_xml(content, options.name)
     if root.name != "xliff":
         raise DataError(f"{options.name}: not XLIFF: its outermost element is <{root.name}>")
     reader = _Reader2 if root.attributes.get("version", "").startswith("2") else _Reader1
-    return reader(text, root, options).document(encoding)
+    return reader(source, root, options).document()
 
 
 def structure(content: bytes, options: ReadOptions) -> int:
     """Return a hash of all elements but targets and suggestions of mtcli, see `format.Structure`."""
-    text, _ = decode_xml(content, options.name)
-    root = read_xml(text, options.name)
+    _, root = parse_xml(content, options.name)
     return tree_structure(root, without=_is_written, changing=_CHANGING)
 
 
@@ -69,39 +68,41 @@ def _is_written(element: Element) -> bool:
 
 
 class _Reader1:
-    """Reads XLIFF 1.x.
-
-    Args:
-        text: The file.
-        root: Its outermost element.
-        options: Options of the reader.
-    """
+    """Reads XLIFF 1.x."""
 
     unit_name = "trans-unit"
     languages_at = "file"
     source_language = "source-language"
     target_language = "target-language"
 
-    def __init__(self, text: str, root: Element, options: ReadOptions):
-        self.text = text
+    def __init__(self, source: EncodedText, root: Element, options: ReadOptions):
+        self.source = source
+        self.text = source.text
         self.root = root
         self.options = options
+        self._num_units = 0
 
-    def document(self, encoding: str) -> RatedSlotDocument:
+    def document(self) -> RatedSlotDocument:
         """Return the document."""
         declarations: list[Edit] = []
         for element in [self.root, *self.root.elements("file")]:
             if element.name == self.languages_at:
                 declarations.extend(self._languages(element))
-        units = list(self._units(self.root, translate=True))
-        for number, unit in enumerate(units, 1):
-            unit.place_rated = partial(self._place_rated, unit.place, number)
-        return RatedSlotDocument(EncodedText(self.text, encoding), units, declarations)
+        return RatedSlotDocument(self.source, list(self._units(self.root, translate=True)), declarations)
 
     def _languages(self, element: Element) -> Iterator[Edit]:
         """Check the languages, and yield the missing attribute for the target language."""
-        check_language(self.options.name, element, self.source_language, self.options.src, "source")
-        check_language(self.options.name, element, self.target_language, self.options.tgt, "target")
+        source = (self.source_language, self.options.src, "source")
+        target = (self.target_language, self.options.tgt, "target")
+        for attribute, code, role in (source, target):
+            declared = element.attributes.get(attribute, "")
+            found = languages.base(declared)
+            wanted = languages.base(code)
+            if found and wanted and found != wanted:
+                raise DataError(
+                    f"{self.options.name}, line {element.line}: {attribute} is {declared!r}, but the {role} language "
+                    f"of the model is {code!r}; use a model for these languages"
+                )
         if self.target_language not in element.attributes:
             start_tag_end = inside(self.text, element)[0] - (2 if is_empty_tag(self.text, element) else 1)
             yield Edit(start_tag_end, start_tag_end, f' {self.target_language}="{language_tag(self.options.tgt)}"')
@@ -123,60 +124,56 @@ class _Reader1:
         target = next(element.elements("target"), None)
         if source is None or (target is not None and is_filled(self.text, target) and self._is_final(element, target)):
             return None
-        if target is not None:
-            place = partial(self._fill, element, target)
-        else:
-            last = next(element.elements("seg-source"), source)
-            place = partial(self._insert, last)
         sentences = next(element.elements("seg-source"), source)
-        return make_unit(self.text, sentences, _classify, place)
+        place = partial(self._place, element, sentences, target, self._num_units + 1)
+        unit = make_unit(self.text, sentences, _classify, place)
+        self._num_units += unit is not None
+        return unit
 
     def _is_final(self, element: Element, target: Element) -> bool:
         """Return True if the text of a target is a translation to keep."""
         approved = element.attributes.get("approved") == "yes"
         return approved or target.attributes.get("state") not in UNTRANSLATED_STATES
 
-    def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
-        """Return the edits for an existing target."""
-        start_tag = self.text[target.start : inside(self.text, target)[0]]
+    def _place(
+        self,
+        unit: Element,
+        source: Element,
+        target: Element | None,
+        number: int,
+        content: str,
+        confidence: float | None,
+    ) -> Sequence[Edit]:
+        """Return the edits for the target of a unit, which has one or gets one after its source; see `Place`."""
+        start_tag = self._start_tag(source, target)
         for name, value in NEW_TARGET.items():
             start_tag = _with_attribute(start_tag, name, value)
-        return [fill(self.text, target, start_tag, content)]
-
-    def _insert(self, source: Element, content: str) -> Sequence[Edit]:
-        """Return the edits for a new target after the source."""
-        name = self._target_name(source)
-        attributes = "".join(f' {key}="{value}"' for key, value in NEW_TARGET.items())
-        return [self._new_target(source, f"<{name}{attributes}>{content}</{name}>")]
-
-    def _place_rated(
-        self, place: Callable[[str], Sequence[Edit]], number: int, content: str, confidence: float
-    ) -> Sequence[Edit]:
-        """Return the edits for a target with a confidence.
-
-        Args:
-            place: Returns the edits for the target, of which the last one writes it.
-            number: Number of the unit.
-            content: Of the target.
-            confidence: 0 to 100.
-        """
-        *before, last = place(content)
-        target = _START_OF_TARGET.match(last.content)
-        assert target is not None, "the last edit writes the target"
-        space, prefix = target.groups()
+        edit = self._write_target(source, target, start_tag, content)
+        if confidence is None:
+            return [edit]
+        prefix = self._prefix(target or source)
         suggestion = (
             f'<{prefix}alt-trans match-quality="{confidence:.0f}%" origin="{ORIGIN}">'
             f"<{prefix}target>{content}</{prefix}target></{prefix}alt-trans>"
         )
-        return [*before, last._replace(content=last.content + space + suggestion)]
+        space = "" if target else indentation(self.text, source.start)
+        return [edit._replace(content=edit.content + space + suggestion)]
 
-    def _new_target(self, source: Element, target: str) -> Edit:
-        place = outside(self.text, source)[1]
-        return Edit(place, place, indentation(self.text, source.start) + target)
+    def _start_tag(self, source: Element, target: Element | None) -> str:
+        """Return the start tag of a target, or that of a new one."""
+        if target:
+            return self.text[target.start : inside(self.text, target)[0]]
+        return f"<{self._prefix(source)}target>"
 
-    def _target_name(self, source: Element) -> str:
-        prefix, colon, _ = tag_name(self.text, source).rpartition(":")
-        return f"{prefix}{colon}target"
+    def _write_target(self, source: Element, target: Element | None, start_tag: str, content: str) -> Edit:
+        """Return the edit that writes a target."""
+        if target:
+            return fill(self.text, target, start_tag, content)
+        return insert_after(self.text, source, f"{start_tag}{content}</{self._prefix(source)}target>")
+
+    def _prefix(self, element: Element) -> str:
+        """Return the prefix of the namespace of an element, such as `x:`."""
+        return tag_name(self.text, element).removesuffix(element.name)
 
 
 class _Reader2(_Reader1):
@@ -190,27 +187,24 @@ class _Reader2(_Reader1):
     def _is_final(self, element: Element, target: Element) -> bool:
         return element.attributes.get("state") not in UNTRANSLATED_STATES
 
-    def _fill(self, element: Element, target: Element, content: str) -> Sequence[Edit]:
-        start_tag = self.text[target.start : inside(self.text, target)[0]]
-        return [*self._translated(element), fill(self.text, target, start_tag, content)]
-
-    def _insert(self, source: Element, content: str) -> Sequence[Edit]:
-        name = self._target_name(source)
-        assert source.parent is not None
-        return [*self._translated(source.parent), self._new_target(source, f"<{name}>{content}</{name}>")]
-
-    def _place_rated(
-        self, place: Callable[[str], Sequence[Edit]], number: int, content: str, confidence: float
+    def _place(
+        self,
+        unit: Element,
+        source: Element,
+        target: Element | None,
+        number: int,
+        content: str,
+        confidence: float | None,
     ) -> Sequence[Edit]:
-        *_, last = place(content)
-        target = _START_OF_TARGET.match(last.content)
-        assert target is not None, "the last edit writes the target"
-        marker = f"{target['prefix']}mrk"
-        attributes = (
-            f'id="{ORIGIN}-{number}" type="its:generic" xmlns:its="http://www.w3.org/2005/11/its" '
-            f'its:mtConfidence="{confidence / 100:.2f}" its:annotatorsRef="mt-confidence|{ORIGIN}"'
-        )
-        return place(f"<{marker} {attributes}>{content}</{marker}>")
+        if confidence is not None:
+            marker = f"{self._prefix(target or source)}mrk"
+            attributes = (
+                f'id="{ORIGIN}-{number}" type="its:generic" xmlns:its="http://www.w3.org/2005/11/its" '
+                f'its:mtConfidence="{confidence / 100:.2f}" its:annotatorsRef="mt-confidence|{ORIGIN}"'
+            )
+            content = f"<{marker} {attributes}>{content}</{marker}>"
+        edit = self._write_target(source, target, self._start_tag(source, target), content)
+        return [*self._translated(unit), edit]
 
     def _translated(self, segment: Element) -> Iterator[Edit]:
         """Yield the edit that changes the state of a segment, if it says that there is no translation.
@@ -240,14 +234,15 @@ def _without_attribute(start_tag: str, name: str) -> str:
     return start_tag
 
 
-def _classify(element: Element) -> InlineRole:
-    """Return the role of an inline element of XLIFF."""
+def _classify(element: Element, start: int, end: int) -> Item | None:
+    """Return the item of an inline element of XLIFF, see `xml_markup.Classify`."""
     attributes = element.attributes
     protected = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
     if element.name in _PAIRS and not protected:
-        return InlineRole("pair")
+        return None
+    name = attributes.get("rid") or attributes.get("id", "")
     if element.name in _OPENING:
-        return InlineRole("open", attributes.get("rid") or attributes.get("id", ""))
+        return Item(start, end, "open", name=name)
     if element.name in _CLOSING:
-        return InlineRole("close", attributes.get("startRef") or attributes.get("rid") or attributes.get("id", ""))
-    return InlineRole("point", word=True)
+        return Item(start, end, "close", name=attributes.get("startRef") or name)
+    return Item(start, end, "point", word=True)

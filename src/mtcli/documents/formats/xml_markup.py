@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from mtcli.corpus.readers.safe_xml import Element
-from mtcli.documents.formats.items import Item, text_items
+from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
+from mtcli.documents.formats.encoding import EncodedText
+from mtcli.documents.formats.items import Item, text_items, texts_and_matches
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)
@@ -19,24 +19,27 @@ _KEPT_BREAKS = re.compile(rf"(?:[\r\n][ \t]*+|{_REFERENCE})++")
 """All line breaks, in an element that keeps its white space."""
 
 
-@dataclass(frozen=True, slots=True)
-class InlineRole:
-    """What an element in the text of a segment is."""
-
-    kind: Literal["pair", "open", "close", "point", "text"]
-    """A pair of tags around text, one of two elements that belong together, markup without a partner, or text."""
-    name: str = ""
-    """The same for two elements that belong together."""
-    word: bool = False
-    """See `Item`, also for those below."""
-    text: str = ""
-    raw: str = ""
-    has_spans: bool = False
-    is_dropped: bool = False
+Classify = Callable[[Element, int, int], Item | None]
+"""Returns the item of an inline element from a start to an end; None: it is a pair of tags around text."""
 
 
-Classify = Callable[[Element], InlineRole]
-"""Returns the role of an inline element."""
+def parse_xml(content: bytes, name: str) -> tuple[EncodedText, Element]:
+    """Return the text of an XML file and its outermost element. A byte-order mark is part of the text.
+
+    Raises:
+        DataError: See `decode_xml` and `read_xml`.
+    """
+    text, encoding = decode_xml(content, name)
+    return EncodedText(text, encoding), read_xml(text, name)
+
+
+def at_path(element: Element, *names: str) -> Iterator[Element]:
+    """Yield the elements in an element to which a path of names leads, such as `body`, `tu`."""
+    if not names:
+        yield element
+        return
+    for child in element.elements(names[0]):
+        yield from at_path(child, *names[1:])
 
 
 def tag_name(text: str, element: Element) -> str:
@@ -89,13 +92,13 @@ def keeps_space(element: Element | None) -> bool:
     return False
 
 
-def inline_items(text: str, element: Element, classify: Classify) -> Iterator[Item]:
+def inline_items(text: str, element: Element, classify: Classify = lambda *_: None) -> Iterator[Item]:
     """Yield the text and the inline elements of an element's content.
 
     Args:
         text: The file.
         element: An element such as `<source>` or `<seg>`.
-        classify: Returns the role of an inline element.
+        classify: Returns the item of an inline element. Without it, all are pairs of tags.
     """
     yield from _content_items(text, element, classify, keeps_space(element))
 
@@ -105,53 +108,37 @@ def _content_items(text: str, element: Element, classify: Classify, keep: bool) 
     for child in element.elements():
         yield from _text_items(text, place, child.start, keep)
         place = outside(text, child)[1]
-        role = classify(child)
-        if role.kind == "pair" and not is_empty_tag(text, child):
-            start, close = inside(text, child)
-            name = f"pair {child.start}"
-            yield Item(child.start, start, "open", name=name, is_dropped=role.is_dropped)
-            yield from _content_items(text, child, classify, keep)
-            yield Item(close, place, "close", name=name, is_dropped=role.is_dropped)
+        item = classify(child, child.start, place)
+        if item:
+            yield item
+        elif is_empty_tag(text, child):
+            yield Item(child.start, place, "point")
         else:
-            kind = "point" if role.kind == "pair" else role.kind
-            yield Item(
-                child.start,
-                place,
-                kind,
-                role.text,
-                role.name,
-                role.word,
-                role.raw,
-                role.has_spans,
-                role.is_dropped,
-            )
+            name = f"pair {child.start}"
+            yield Item(child.start, inside(text, child)[0], "open", name=name)
+            yield from _content_items(text, child, classify, keep)
+            yield Item(child.close, place, "close", name=name)
     yield from _text_items(text, place, end, keep)
 
 
 def _text_items(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield the text between two elements. A comment is markup, and the text of a CDATA section is text."""
-    place = start
-    for special in _SPECIAL.finditer(text, start, end):
-        yield from _lines(text, place, special.start(), keep)
-        place = special.end()
-        if special["cdata"] is None:
-            yield Item(special.start(), place, "point")
+    for first, last, special in texts_and_matches(_SPECIAL.finditer(text, start, end), start, end):
+        if special is None:
+            yield from _lines(text, first, last, keep)
+        elif special["cdata"] is None:
+            yield Item(first, last, "point")
         else:
-            yield Item(special.start(), place, "text", special["cdata"])
-    yield from _lines(text, place, end, keep)
+            yield Item(first, last, "text", special["cdata"])
 
 
 def _lines(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
     """Yield text, and as markup the line breaks that belong to it."""
-    place = start
-    for line_break in (_KEPT_BREAKS if keep else _BREAK_REFERENCES).finditer(text, start, end):
-        yield from _texts(text, place, line_break.start(), keep)
-        yield Item(line_break.start(), line_break.end(), "point")
-        place = line_break.end()
-    yield from _texts(text, place, end, keep)
-
-
-def _texts(text: str, start: int, end: int, keep: bool) -> Iterator[Item]:
-    for item in text_items(text, start, end):
-        is_flat = item.kind == "text" and not keep
-        yield replace(item, text=_LINE_BREAK.sub(" ", item.text)) if is_flat else item
+    breaks = _KEPT_BREAKS if keep else _BREAK_REFERENCES
+    for first, last, line_break in texts_and_matches(breaks.finditer(text, start, end), start, end):
+        if line_break:
+            yield Item(first, last, "point")
+            continue
+        for item in text_items(text, first, last):
+            is_flat = item.kind == "text" and not keep
+            yield replace(item, text=_LINE_BREAK.sub(" ", item.text)) if is_flat else item

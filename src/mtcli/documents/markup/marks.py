@@ -6,7 +6,7 @@ A *piece* of a sentence is either text or a mark.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 
 from mtcli.documents.markup.inline import Inline, Kind, ProtectedText, Tag, merged, text_with_references
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
@@ -14,7 +14,6 @@ from mtcli.text.placeholders import find_protected, is_kept, is_statement, prote
 from mtcli.text.symbols import is_symbol
 
 _SPACES = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85]+")
-_UNUSUAL_SPACE = re.compile(r"[ \t\r\n\f\v\u2028\u2029\x1c-\x1e\x85](?<! )|  ")
 _TAG_NAME = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][^\s<>/]*|\d+)[^<>]*?(?P<empty>/?)>")
 _WORD_BREAK = re.compile(r"<wbr\b", re.IGNORECASE)
 """The tag of HTML for a place within a word where a line may end."""
@@ -69,8 +68,6 @@ def _with_joined_references(parts: Inline, *, decimals: bool) -> list[str | Tag]
 
 def pieces_of(sentence: Inline, *, decimals: bool = False) -> list[str | Tag]:
     """Split a sentence into text and marks. For `decimals`, see `placeholders.find_protected`."""
-    if len(sentence) == 1 and isinstance(sentence[0], str) and not find_protected(sentence[0], decimals=decimals):
-        return [sentence[0]] if sentence[0] else []
     pieces: list[str | Tag] = []
     for part in merged(sentence):
         if isinstance(part, Tag):
@@ -160,9 +157,8 @@ def _with_unpaired_text_as_points(pieces: Sequence[str | Tag]) -> list[str | Tag
             if stack:
                 stack.pop()
         else:
-            names = [_name_at(pieces, opened) for opened in stack]
-            while "" in names:
-                del names[: names.index("") + 1]  # a partner outside an open tag of the file would cross it
+            # a partner outside of an open tag of the file, which has no name, would cross it
+            names = takewhile(bool, (_name_at(pieces, opened) for opened in reversed(stack)))
             if piece.name not in names:
                 unpaired.append(index)
                 continue
@@ -206,6 +202,16 @@ class Node:
         """It is no span."""
         return self.opened is not None and self.opened.kind == "point"
 
+    @property
+    def begins_earlier(self) -> bool:
+        """It is a span that begins in a sentence before this one."""
+        return self.opened is None
+
+    @property
+    def ends_later(self) -> bool:
+        """It is a span that ends in a sentence after this one."""
+        return self.closed is None and not self.is_point
+
 
 @dataclass
 class Marked:
@@ -228,8 +234,6 @@ def mark_up(pieces: Sequence[str | Tag], written: Mapping[int, str]) -> Marked:
         pieces: The sentence.
         written: What the model is given for some of the marks, by index. The other marks are not in the text.
     """
-    if len(pieces) == 1 and isinstance(pieces[0], str):
-        return _mark_up_text(pieces[0])
     first, last = _core(pieces)
     core = list(pieces[first:last])
     signs = _signs_after_content(pieces[first - 1], core[0]) if first and core else ""
@@ -250,18 +254,6 @@ def mark_up(pieces: Sequence[str | Tag], written: Mapping[int, str]) -> Marked:
     space_before = head[: len(head) - len(head.lstrip())]
     space_after = tail[len(tail.rstrip()) :]
     return Marked([*pieces[:first], signs, space_before], builder.text, root, [space_after, *pieces[last:]])
-
-
-def _mark_up_text(text: str) -> Marked:
-    """Return what `mark_up` returns for a text without marks, as most sentences are."""
-    core = text.strip()
-    if not core:
-        return Marked([text, "", ""], "", Node(None, 0), [""])
-    before, _, after = text.partition(core)
-    line = text.strip(" ")
-    if _UNUSUAL_SPACE.search(line):
-        line = _SPACES.sub(" ", text).strip(" ")
-    return Marked(["", before], line, Node(None, 0, end=len(line)), [after])
 
 
 def _signs_after_content(before: str | Tag, piece: str | Tag) -> str:
@@ -289,7 +281,7 @@ def _text_of(piece: str | Tag) -> str:
 
 def _core(pieces: Sequence[str | Tag]) -> tuple[int, int]:
     """Return the range of pieces without those around the text that need not be moved with words."""
-    partners = partners_of(pieces)
+    partners = _partners_of(pieces)
     first, last = 0, len(pieces)
     while first < last:
         head, tail = pieces[first], pieces[last - 1]
@@ -331,7 +323,7 @@ def _is_alone(piece: str | Tag, partner: int | None, kind: Kind) -> bool:
     return isinstance(piece, Tag) and piece.kind == kind and partner is None
 
 
-def partners_of(pieces: Sequence[str | Tag]) -> dict[int, int]:
+def _partners_of(pieces: Sequence[str | Tag]) -> dict[int, int]:
     """Return the index of the partner of each tag that has one in the sentence."""
     partners: dict[int, int] = {}
     stack: list[int] = []

@@ -216,9 +216,9 @@ class Layout(WordMap):
         taken: list[tuple[Offsets, Node]] = []
         owner = self._owners(children)
         for node in sorted(children, key=_order_of_placing):
-            if node.opened is None:
+            if node.begins_earlier:
                 span = (interval[0], self._split(node, interval, taken))
-            elif node.closed is None and not node.is_point:
+            elif node.ends_later:
                 span = (self._split(node, interval, taken), interval[1])
             elif node.is_point or not self.source[node.start : node.end].strip():
                 at = self._point(node, interval, taken)
@@ -241,9 +241,9 @@ class Layout(WordMap):
 
     def _split(self, node: Node, interval: Offsets, taken: Sequence[tuple[Offsets, Node]]) -> int:
         """Return where a span that begins or ends in another sentence has its end in this one."""
-        is_prefix = node.opened is None
+        is_prefix = node.begins_earlier
         for (_, end), other in taken:
-            if other.opened is None:
+            if other.begins_earlier:
                 interval = (max(interval[0], end), interval[1])
         words = self.words_in(interval)
         best = self.best_split(words, node.end if is_prefix else node.start)
@@ -360,7 +360,8 @@ class Layout(WordMap):
             if self.src_of[tgt] != word:
                 continue
             target = self.translation[tgt_start:tgt_end]
-            at = node.start - start if target == self.source[start:end] else _find_part(text, target, at_end=not tail)
+            find = target.find if tail else target.rfind
+            at = len(head) if target == self.source[start:end] else find(text)
             span = (tgt_start + at, tgt_start + at + len(text))
             if at >= 0 and any(gap[0] <= span[0] and span[1] <= gap[1] for gap in gaps):
                 return span
@@ -387,9 +388,9 @@ class Layout(WordMap):
         at = self._wanted_position(node, interval)
         at = min(max(at, interval[0]), interval[1])
         for (start, end), other in taken:
-            if other.opened is None:
+            if other.begins_earlier:
                 at = max(at, end)
-            elif other.closed is None and not other.is_point:
+            elif other.ends_later:
                 at = min(at, start)
             elif start < at < end:
                 at = start if node.start <= other.start else end
@@ -451,21 +452,21 @@ class Layout(WordMap):
 
 def _order_of_placing(node: Node) -> tuple[int, int]:
     """Return the order of siblings: those that begin or end in another sentence, then spans, then points."""
-    if node.opened is None:
-        return 0, node.start
-    if node.is_point:
-        return 3, node.start
-    if node.closed is None:
-        return 1, node.start
-    return (2, node.start) if node.start < node.end else (3, node.start)
+    if node.begins_earlier:
+        kind = 0
+    elif node.ends_later:
+        kind = 1
+    else:
+        kind = 3 if node.is_point or node.start >= node.end else 2
+    return kind, node.start
 
 
 def _rank(place: tuple[Offsets, Node]) -> int:
     """Return the order of siblings that begin at one position."""
     (start, end), node = place
-    if node.opened is None:
+    if node.begins_earlier:
         return 0
-    if not node.is_point and node.closed is None:
+    if node.ends_later:
         return 3
     return 1 if start == end else 2
 
@@ -496,10 +497,6 @@ def _best_run(values: Sequence[float]) -> tuple[float, int, int]:
         if total > best[0]:
             best = (total, first, index + 1)
     return best
-
-
-def _find_part(text: str, word: str, *, at_end: bool) -> int:
-    return word.rfind(text) if at_end else word.find(text)
 
 
 def _len_of_head(text: str, signs: str) -> int:

@@ -22,11 +22,6 @@ _UNIT = re.compile(rf"[{_OPENING}]*(?:[{_CJK}]|[^ \t\r\n{_CJK}]+)[{_CLOSING}]*(?
 _WIDE_MARK = re.compile(f"[{_MARK}]")
 
 
-def cells(text: str) -> int:
-    """Return the width of a text in a terminal: two cells for each Chinese character."""
-    return cell_len(text)
-
-
 def unspaced_at_start(text: str) -> bool:
     """Return True if a text begins with a character of a script without spaces between words."""
     return _is_unspaced(text[:1])
@@ -66,7 +61,7 @@ def wrap(text: str, first_width: int, width: int) -> list[str]:
     used = 0
     for space, start, end in units(text):
         unit = text[start:end]
-        unit_width = cells(unit)
+        unit_width = cell_len(unit)
         limit = width if lines else first_width
         if line and used + len(space) + unit_width > limit:
             lines.append("".join(line))
@@ -110,7 +105,7 @@ def _even_breaks(text: str, num_lines: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of the white space, which may be empty, at the end of each line but the last."""
     found = list(units(text))
     places = [(end, next_start) for (_, _, end), (_, next_start, _) in pairwise(found)]
-    widths = list(accumulate(cells(text[start:end]) + len(space) for space, start, end in found))
+    widths = list(accumulate(cell_len(text[start:end]) + len(space) for space, start, end in found))
     first = 0
     for number in range(1, num_lines):
         last = len(places) - (num_lines - 1 - number)  # leaves a place for each of the other breaks
