@@ -34,9 +34,10 @@ from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import SharedBudget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
 from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
 from mtcli.recipes.improve.method import CandidateModel, ImproveResult, Method
+from mtcli.recipes.improve.plan import PLAIN
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve, plan, summary
-from mtcli.recipes.improve.stages import PLAIN, Scores, Stages, Training
+from mtcli.recipes.improve.stages import Scores, Stages, Training
 from mtcli.recipes.monolingual import warning_about
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.languages import Direction

@@ -97,11 +97,6 @@ def number_of_teachers(total: float, plain: float, kinds: int = 2) -> int:
     return min(max(int(TEACHERS_SHARE * total / (kinds * plain)), 1), MAX_TEACHERS)
 
 
-def reverse_share(*, needs_model: bool) -> float:
-    """Return the share of a round's budget for its reverse model; 0 if none is needed."""
-    return REVERSE_SHARE if needs_model else 0.0
-
-
 def weight_of_pairs(real: float, synthetic: int) -> float:
     """Return the factor of the weights of the real pairs, so that an epoch has not too many synthetic ones.
 

@@ -294,22 +294,9 @@ class Material:
             DataError: One cannot be read, or has no usable line.
         """
         for text in reversed(self.request.texts):
-            self._lines_of(text)
+            self.lines_of(text)
 
-    def texts(self, *, is_source: bool) -> dict[Direction, Lines]:
-        """Return the monolingual text of each direction that has one, see `ImproveRequest.text_of`.
-
-        Raises:
-            DataError: One cannot be read, or has no usable line.
-        """
-        found = {}
-        for direction in self.request.directions_with_text(is_source=is_source):
-            text = self.request.text_of(direction, is_source=is_source)
-            if text is not None:
-                found[direction] = self._lines_of(text)
-        return found
-
-    def _lines_of(self, given: GivenText) -> Lines:
+    def lines_of(self, given: GivenText) -> Lines:
         """Return the usable lines of a monolingual text.
 
         Raises:
@@ -363,7 +350,7 @@ class Material:
             text: The text.
             pairs: The number of pairs that an epoch draws of its directions.
         """
-        lines = self._lines_of(text)
+        lines = self.lines_of(text)
         path = _given_text_file(self.request, text)
         wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * pairs))
 

@@ -11,6 +11,7 @@ from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
 from mtcli.errors import ModelError
 from mtcli.recipes.improve.budget import SharedBudget
+from mtcli.recipes.improve.plan import PLAIN, PlannedTraining
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
 from mtcli.runtime.files import copy_file, storage_errors
@@ -20,9 +21,6 @@ from mtcli.storage.run_folder import RUN_FILES
 from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
-
-PLAIN = "plain"
-"""The name of the model that is trained on the pairs alone."""
 
 BLEU_TOKENIZER = "train.bleu_tokenizer"
 
@@ -68,25 +66,15 @@ class Scores:
 
 
 def training_command(
-    request: ImproveRequest,
-    name: str,
-    corpora: Sequence[StageCorpus],
-    amount: float,
-    *,
-    forward: bool = True,
-    seed: int | None = None,
-    engine: bool = True,
+    request: ImproveRequest, training: PlannedTraining, corpora: Sequence[StageCorpus], amount: float
 ) -> list[str]:
     """Return the command that trains a model.
 
     Args:
         request: The request.
-        name: The name of the stage, and of its folder.
+        training: The training.
         corpora: Training pairs.
         amount: The amount of the budget.
-        forward: The model translates in the directions of the request; otherwise in the opposite directions.
-        seed: The seed of the training; None: that of the request.
-        engine: Convert the model for faster translation at the end.
     """
     words = ["train"]
     for index, (direction, spec) in enumerate(corpora):
@@ -99,13 +87,12 @@ def training_command(
         words += ["--preset", request.preset]
     if request.init is not None:
         words += ["--init", as_argument(request.init.path)]
-    has_tokenizer = request.has_tokenizer_of_plain and forward and name != PLAIN
-    words += _repeated("--set", _settings(request, forward, tokenizer_of_plain=has_tokenizer))
-    if seed is not None:
-        words += ["--set", f"train.seed={seed}"]
-    if not engine:
+    words += _repeated("--set", _settings(request, training))
+    if training.seed is not None:
+        words += ["--set", f"train.seed={training.seed}"]
+    if not training.engine:
         words += ["--set", "train.engine=false"]
-    return [*words, "--out", str(request.out / name), *_device(request), *request.budget.options(amount)]
+    return [*words, "--out", str(request.out / training.name), *_device(request), *request.budget.options(amount)]
 
 
 def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> Path:
@@ -115,16 +102,17 @@ def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direct
     return request.out / "pairs" / f"{request.named(name, first)}.jsonl"
 
 
-def _settings(request: ImproveRequest, forward: bool, *, tokenizer_of_plain: bool) -> list[str]:
+def _settings(request: ImproveRequest, training: PlannedTraining) -> list[str]:
     """Return the settings of a training; a tokenizer that models share replaces those of a new one."""
     settings = list(request.sets)
-    if not forward:  # the tokenizer of BLEU is for the target languages of the request
+    if not training.forward:  # the tokenizer of BLEU is for the target languages of the request
         settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
-    if request.trains_tokenizer or tokenizer_of_plain:
+    has_that_of_plain = request.has_tokenizer_of_plain and training.forward and training.name != PLAIN
+    if request.trains_tokenizer or has_that_of_plain:
         kept = "tokenizer.transfer"  # it may say that the model is a parent, although it has the same languages
         names = [(setting_name(text), text) for text in settings]
         settings = [text for name, text in names if name == kept or not name.startswith("tokenizer.")]
-        settings.append(f"tokenizer.file={request.out / PLAIN if tokenizer_of_plain else request.tokenizer}")
+        settings.append(f"tokenizer.file={request.out / PLAIN if has_that_of_plain else request.tokenizer}")
     return settings
 
 
@@ -194,31 +182,16 @@ class Stages:
         words = self.decide(_command_of(name), command)
         return self.recipe.run(Stage(name, tuple(words), is_captured))
 
-    def train(
-        self,
-        name: str,
-        corpora: Sequence[StageCorpus],
-        amount: Callable[[], float],
-        *,
-        forward: bool = True,
-        seed: int | None = None,
-        engine: bool = True,
-    ) -> Training:
+    def train(self, training: PlannedTraining, corpora: Sequence[StageCorpus], amount: Callable[[], float]) -> Training:
         """Train a model.
 
         Args:
-            name: The name of the stage, and of its folder.
+            training: The training.
             corpora: Training pairs.
             amount: Returns the amount of the budget, when the stage is started for the first time.
-            forward: See `training_command`, as for the others.
-            seed: The seed.
-            engine: Convert the model.
         """
-
-        def command() -> list[str]:
-            return training_command(self.request, name, corpora, amount(), forward=forward, seed=seed, engine=engine)
-
-        self.run(name, command)
+        name = training.name
+        self.run(name, lambda: training_command(self.request, training, corpora, amount()))
         return self._ended(name, name, self.request.out / name)
 
     def train_tokenizer(self, texts: Sequence[Path]) -> None:
