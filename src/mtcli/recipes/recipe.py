@@ -1,4 +1,4 @@
-"""A recipe: its stages, the folder with its progress, and the settings that it passes on.
+"""A recipe: its stages, and the folder with its progress.
 
 The stages are plain `mtcli` commands that run in subprocesses, one after the other. Each is shown as a user can run it.
 A recipe that was interrupted skips the stages that are done, and runs the interrupted command again, which continues
@@ -50,22 +50,6 @@ SET_SIGNAL_OF_PARENTS_DEATH = 1
 """`PR_SET_PDEATHSIG` of prctl(2)."""
 
 STANDARD_ERROR = 2
-
-GIVEN_BY_OPTIONS = (
-    "data.train", "data.corpora", "data.valid", "data.test", "data.src", "data.tgt", "data.both_directions",
-    "data.swap", "data.replace", "train.time", "train.max_steps", "preset",
-)  # fmt: skip
-"""Settings that a recipe has options for, or chooses itself, and gives to its stages."""
-
-
-def as_argument(path: str | Path) -> str:
-    """Return a path as an argument of a command. A name that begins with a dash would be read as an option."""
-    return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def weighted(corpus: Path, weight: float) -> str:
-    """Return a corpus for `--train`, with its weight."""
-    return str(corpus) if weight == 1 else f"{corpus}@{weight:g}"
 
 
 @dataclass(frozen=True)
@@ -453,24 +437,3 @@ def _wait(child: subprocess.Popen[bytes], received: Sequence[int], while_waiting
             if received and not is_stopping:
                 child.terminate()
                 is_stopping = True
-
-
-def setting_name(text: str) -> str:
-    """Return the name in a `--set section.key=value`."""
-    return text.partition("=")[0].strip()
-
-
-def check_settings(sets: Sequence[str], command: str) -> None:
-    """Check that `--set` names no setting in `GIVEN_BY_OPTIONS`. It would contradict the other stages.
-
-    Args:
-        sets: `section.key=value` strings.
-        command: The command of the recipe, for the message.
-
-    Raises:
-        UsageError: It names one.
-    """
-    for text in sets:
-        name = setting_name(text)
-        if name in GIVEN_BY_OPTIONS:
-            raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli {command} --help")

@@ -15,8 +15,8 @@ from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange.export import obstacles
+from mtcli.recipes.commands import check_settings, setting_name
 from mtcli.recipes.monolingual import Text
-from mtcli.recipes.recipe import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.languages import Direction, same

@@ -23,12 +23,12 @@ from mtcli.corpus.held_out import HELD_OUT_SPLITS, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
+from mtcli.recipes.commands import StageCorpus, weighted
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.real_pairs import RealPairs
 from mtcli.recipes.improve.request import GivenText, ImproveRequest
-from mtcli.recipes.improve.stages import StageCorpus, Stages, held_out_file
+from mtcli.recipes.improve.stages import Stages, held_out_file
 from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
-from mtcli.recipes.recipe import weighted
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
@@ -215,7 +215,7 @@ class Material:
         for name, by_pair in real.held_out(splits).items():
             sizes[name] = []
             for direction, held_out in by_pair.items():
-                file = held_out_file(self.request, name, direction)
+                file = Path(held_out_file(self.request, name, direction))
                 sizes[name].append(write_pairs(file, held_out, *direction))
             sizes[name] = sizes[name] if self.request.has_several else sum(sizes[name])
         report_counts(counts)
@@ -281,7 +281,7 @@ class Material:
         """Return the keys of the held-out sentences of all pairs of languages."""
         keys = frozenset[str]()
         for direction in self.request.directions:
-            files = [str(held_out_file(self.request, name, direction)) for name in HELD_OUT_SPLITS]
+            files = [held_out_file(self.request, name, direction) for name in HELD_OUT_SPLITS]
             keys |= held_out_keys(files, *direction)
         return keys
 

@@ -10,8 +10,8 @@ from mtcli.config.schema import Config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.errors import UsageError
+from mtcli.recipes.commands import check_settings
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.recipe import check_settings
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer

@@ -4,16 +4,27 @@ import json
 import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtcli.config.toml_file import load as load_config
-from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
+from mtcli.corpus.held_out import HeldOutSplit
 from mtcli.errors import ModelError
+from mtcli.recipes.commands import (
+    StageCorpus,
+    as_argument,
+    augment_command,
+    corpora_options,
+    device_option,
+    repeated,
+    same_languages,
+    setting_name,
+)
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.recipes.improve.plan import PLAIN, PlannedTraining
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
+from mtcli.recipes.recipe import Recipe, Stage
 from mtcli.runtime.files import copy_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.events import read_events
@@ -26,14 +37,6 @@ BLEU_TOKENIZER = "train.bleu_tokenizer"
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
 """The files and folders of a run that are copied, together with its last checkpoint."""
-
-
-class StageCorpus(NamedTuple):
-    """Training pairs of a stage."""
-
-    direction: Direction
-    spec: str
-    """For `--train`, with its weight."""
 
 
 @dataclass(frozen=True)
@@ -76,30 +79,30 @@ def training_command(
         corpora: Training pairs.
         amount: The amount of the budget.
     """
-    words = ["train"]
-    for index, (direction, spec) in enumerate(corpora):
-        words += ["--train", spec]
-        if request.has_several or index == len(corpora) - 1:  # otherwise, once for all of them
-            for split in HELD_OUT_SPLITS:
-                words += [f"--{split}", str(held_out_file(request, split, direction))]
-            words += ["--src", direction.src, "--tgt", direction.tgt]
+    held_out = partial(held_out_file, request)
+    words = ["train", *corpora_options(corpora, held_out, for_each=request.has_several)]
     if request.preset is not None:
         words += ["--preset", request.preset]
     if request.init is not None:
         words += ["--init", as_argument(request.init.path)]
-    words += _repeated("--set", _settings(request, training))
+    words += repeated("--set", _settings(request, training))
     if training.seed is not None:
         words += ["--set", f"train.seed={training.seed}"]
     if not training.engine:
         words += ["--set", "train.engine=false"]
-    return [*words, "--out", str(request.out / training.name), *_device(request), *request.budget.options(amount)]
+    return [
+        *words,
+        "--out",
+        str(request.out / training.name),
+        *device_option(request.device),
+        *request.budget.options(amount),
+    ]
 
 
-def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> Path:
+def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> str:
     """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
-    known = request.directions
-    first = next(each for each in known if each in (direction, direction.reversed()))
-    return request.out / "pairs" / f"{request.named(name, first)}.jsonl"
+    first = same_languages(request.directions, direction)
+    return str(request.out / "pairs" / f"{request.named(name, first)}.jsonl")
 
 
 def _settings(request: ImproveRequest, training: PlannedTraining) -> list[str]:
@@ -125,7 +128,7 @@ def tokenizer_command(request: ImproveRequest, texts: Sequence[Path]) -> list[st
     if request.config.data.placeholders:
         words.append("--placeholders")
     if request.has_several:  # also for models of the opposite directions
-        words += _repeated("--target-language", request.languages)
+        words += repeated("--target-language", request.languages)
     return [*words, "--force"]
 
 
@@ -134,12 +137,8 @@ def score_command(request: ImproveRequest, split: HeldOutSplit, *folders: str) -
     if request.has_several:  # the pairs of each direction are in the run
         pairs = ["--split", split]
     else:
-        pairs = ["--pairs", str(held_out_file(request, split, request.directions[0]))]
-    return ["eval", *_repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *_device(request)]
-
-
-def _device(request: ImproveRequest) -> list[str]:
-    return [] if request.device == "auto" else ["--device", request.device]
+        pairs = ["--pairs", held_out_file(request, split, request.directions[0])]
+    return ["eval", *repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *device_option(request.device)]
 
 
 class Stages:
@@ -249,10 +248,9 @@ class Stages:
             output: The pairs.
             how: Options of `mtcli augment`.
         """
-        words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
-        if self.request.has_several:
-            words += ["--from", direction.src, "--to", direction.tgt]
-        self.run(name, lambda: [*words, *_device(self.request)])
+        languages = direction if self.request.has_several else None
+        command = augment_command([model], text, output, how, languages, self.request.device)
+        self.run(name, lambda: command)
 
     def score(self, stage: str, *folders: str) -> Scores:
         """Score a model, or several together, on the validation pairs.
@@ -290,10 +288,6 @@ class Stages:
 def _command_of(name: str) -> str:
     """Return the name under which the command of a stage is stored."""
     return f"{name}: command"
-
-
-def _repeated(option: str, values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
 
 
 def read_training(folder: Path, budget: SharedBudget) -> Training:
