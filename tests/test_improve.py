@@ -32,13 +32,13 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import SharedBudget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
-from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
+from mtcli.recipes.improve.material import is_chosen, merge
 from mtcli.recipes.improve.method import CandidateModel, ImproveResult, Method
 from mtcli.recipes.improve.plan import PLAIN
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve, plan, summary
 from mtcli.recipes.improve.stages import Scores, Stages, Training
-from mtcli.recipes.monolingual import warning_about
+from mtcli.recipes.monolingual import warning_about, write_pairs
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
@@ -833,8 +833,8 @@ def test_text_in_another_language_is_reported() -> None:
 def test_repeated_and_real_pairs_are_dropped(tmp_path: Path) -> None:
     first = tmp_path / "first.jsonl"
     real = tmp_path / "real.jsonl"
-    write_pairs(first, [("a", "b"), (f"{BACK_TRANSLATION_TAG}a", "b"), ("c", "d"), ("e", "Held")], "en", "xx")
-    write_pairs(real, [("c", "d")], "en", "xx")
+    write_pairs(first, [("a", "b"), (f"{BACK_TRANSLATION_TAG}a", "b"), ("c", "d"), ("e", "Held")], XX)
+    write_pairs(real, [("c", "d")], XX)
     written, dropped = merge([first], [real], tmp_path / "out.jsonl", "en", "xx", frozenset({"held"}))
     assert written == 1
     assert dropped == {"repeated or real pair": 2, "held-out sentence": 1}

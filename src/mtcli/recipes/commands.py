@@ -44,7 +44,7 @@ def device_option(device: str) -> list[str]:
 
 
 def corpora_options(
-    corpora: Sequence[StageCorpus], held_out: Callable[[HeldOutSplit, Direction], str], *, for_each: bool
+    corpora: Sequence[StageCorpus], held_out: Callable[[HeldOutSplit, Direction], str | Path], *, for_each: bool
 ) -> list[str]:
     """Return the options of `mtcli train` for its pairs.
 
@@ -62,9 +62,9 @@ def corpora_options(
     return words
 
 
-def held_out_options(direction: Direction, held_out: Callable[[HeldOutSplit, Direction], str]) -> list[str]:
+def held_out_options(direction: Direction, held_out: Callable[[HeldOutSplit, Direction], str | Path]) -> list[str]:
     """Return the options for the validation and test pairs of a direction; see `corpora_options`."""
-    return [word for split in HELD_OUT_SPLITS for word in (f"--{split}", held_out(split, direction))]
+    return [word for split in HELD_OUT_SPLITS for word in (f"--{split}", str(held_out(split, direction)))]
 
 
 def augment_command(

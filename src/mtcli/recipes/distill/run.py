@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
-from mtcli.recipes.monolingual import Text, write_lines
+from mtcli.recipes.monolingual import Text, write_lines, write_pairs
 from mtcli.recipes.recipe import Changes, Recipe, Stage, open_recipe
 from mtcli.report.plan import size
 from mtcli.report.run_record import RecipeRecord
@@ -116,9 +115,7 @@ def _write_held_out(distillation: Distillation, check_inputs: Callable[[], None]
         for direction, pairs in held_out_pairs(name, distillation.teachers).items():
             path = Path(distillation.held_out(name, direction))
             if path.name not in numbers:
-                rows = ({"translation": dict(zip(direction, pair, strict=True))} for pair in pairs)
-                lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-                numbers[path.name] = write_lines(lines, path, lambda index: True)
+                numbers[path.name] = write_pairs(path, pairs, direction)
     check_inputs()
     return numbers
 
@@ -165,7 +162,7 @@ def _describe_result(distillation: Distillation, comparison: SystemComparison) -
 
 def _write_text(text: Text, path: Path, check_inputs: Callable[[], None]) -> int:
     """Write the usable lines of a text, report the others, and return the number of lines."""
-    number = write_lines(text.usable(report=True), path, lambda index: True)
+    number = write_lines(text.usable(report=True), path)
     check_inputs()
     return number
 

@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtcli.config.schema import Config
 from mtcli.corpus.cache.info import input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
+from mtcli.corpus.held_out import HeldOutSplit
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import UsageError
-from mtcli.recipes.commands import check_settings
+from mtcli.recipes.commands import check_settings, same_languages
 from mtcli.recipes.improve.budget import SharedBudget
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
@@ -34,6 +36,14 @@ class GivenText:
     path: Path
     is_source: bool = False
     """It is in a source language, and its translations are targets. Otherwise they are sources (back-translation)."""
+
+
+class RealCorpus(NamedTuple):
+    """Real training pairs of one direction, in the folder of the command."""
+
+    path: Path
+    direction: Direction
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -92,9 +102,27 @@ class ImproveRequest:
         return any(direction.reversed() not in self.directions for direction in directions)
 
     @property
+    def corpora(self) -> list[RealCorpus]:
+        """The real training pairs: a file for each corpus and direction."""
+        numbered = enumerate(self.config.data.directed, 1)
+        return [
+            RealCorpus(self.pairs / f"train-{number}.jsonl", corpus.direction, parse_source(corpus.train).weight)
+            for number, corpus in numbered
+        ]
+
+    def held_out_file(self, name: HeldOutSplit, direction: Direction) -> Path:
+        """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
+        return self.pairs / f"{self.named(name, same_languages(self.directions, direction))}.jsonl"
+
+    @property
+    def pairs(self) -> Path:
+        """The folder of the real pairs."""
+        return self.out / "pairs"
+
+    @property
     def tokenizer(self) -> Path:
         """The tokenizer that the stages train."""
-        return self.out / "pairs" / "tokenizer.json"
+        return self.pairs / "tokenizer.json"
 
     @property
     def trains_tokenizer(self) -> bool:

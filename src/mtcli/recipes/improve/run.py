@@ -10,11 +10,13 @@ from typing import Any
 from mtcli.config.scores import METRIC_NAMES
 from mtcli.errors import DataError, UsageError
 from mtcli.evaluation.remarks import too_few_pairs
+from mtcli.recipes.commands import StageCorpus, weighted
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.improve.material import Material, check_material, numbers_of, plain_corpora, tokenizer_texts
+from mtcli.recipes.improve.material import Material, check_material, tokenizer_texts
 from mtcli.recipes.improve.method import ImproveResult, Method, metric_on
 from mtcli.recipes.improve.plan import PLAIN, diversification_stages, model_kinds, plain_training, round_stages
+from mtcli.recipes.improve.real_pairs import numbers_of
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
 from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
@@ -175,7 +177,8 @@ def plan(request: ImproveRequest) -> str:
     if request.trains_tokenizer:
         command = tokenizer_command(request, tokenizer_texts(request))
         lines.append(_described("tokenizer", "trains one tokenizer for all models", command=command))
-    command = training_command(request, plain, plain_corpora(request), used)
+    corpora = [StageCorpus(corpus.direction, weighted(corpus.path, corpus.weight)) for corpus in request.corpora]
+    command = training_command(request, plain, corpora, used)
     lines.append(_described(plain.name, plain.purpose, used / total, command))
     command = score_command(request, "valid", str(request.out / PLAIN))
     lines.append(_described(f"{PLAIN}, validation", "scores it, as each model after it", command=command))

@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from mtcli.recipes.commands import (
     corpora_options,
     device_option,
     repeated,
-    same_languages,
     setting_name,
 )
 from mtcli.recipes.improve.budget import SharedBudget
@@ -79,8 +77,7 @@ def training_command(
         corpora: Training pairs.
         amount: The amount of the budget.
     """
-    held_out = partial(held_out_file, request)
-    words = ["train", *corpora_options(corpora, held_out, for_each=request.has_several)]
+    words = ["train", *corpora_options(corpora, request.held_out_file, for_each=request.has_several)]
     if request.preset is not None:
         words += ["--preset", request.preset]
     if request.init is not None:
@@ -97,12 +94,6 @@ def training_command(
         *device_option(request.device),
         *request.budget.options(amount),
     ]
-
-
-def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> str:
-    """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
-    first = same_languages(request.directions, direction)
-    return str(request.out / "pairs" / f"{request.named(name, first)}.jsonl")
 
 
 def _settings(request: ImproveRequest, training: PlannedTraining) -> list[str]:
@@ -137,7 +128,7 @@ def score_command(request: ImproveRequest, split: HeldOutSplit, *folders: str) -
     if request.has_several:  # the pairs of each direction are in the run
         pairs = ["--split", split]
     else:
-        pairs = ["--pairs", held_out_file(request, split, request.directions[0])]
+        pairs = ["--pairs", str(request.held_out_file(split, request.directions[0]))]
     return ["eval", *repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *device_option(request.device)]
 
 
@@ -192,14 +183,6 @@ class Stages:
         name = training.name
         self.run(name, lambda: training_command(self.request, training, corpora, amount()))
         return self._ended(name, name, self.request.out / name)
-
-    def train_tokenizer(self, texts: Sequence[Path]) -> None:
-        """Train the tokenizer that all models share.
-
-        Args:
-            texts: Text in both languages.
-        """
-        self.run("tokenizer", lambda: tokenizer_command(self.request, texts))
 
     def extend(self, name: str, stage: str, limit: float) -> Training:
         """Give a training more of the budget.
