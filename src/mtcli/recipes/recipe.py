@@ -10,11 +10,12 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -124,18 +125,28 @@ class Recipe:
         name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
         changes: How the command may differ from the one that began the recipe.
+        check_inputs: Called before a stage counts as done, or a value is stored. It raises an error if a file of the
+            user is not as it was when the command began.
 
     Raises:
         UsageError: The folder belongs to another recipe, or to one with another identity.
         StorageError: Its state is damaged, or is that of another version.
     """
 
-    def __init__(self, folder: Path, name: str, identity: Mapping[str, Any], changes: Changes = NO_CHANGES):
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        identity: Mapping[str, Any],
+        changes: Changes = NO_CHANGES,
+        check_inputs: Callable[[], None] = lambda: None,
+    ):
         self.folder = folder
         self.name = name
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
         self._changes = changes
+        self._check_inputs = check_inputs
         self._state = _State(format=1, recipe=name, identity=self._identity)
         if self._path.exists():
             self._state = self._load()
@@ -217,6 +228,11 @@ class Recipe:
         return f" ({' or '.join(ways)} extends it)" if ways else ""
 
     @property
+    def has_begun(self) -> bool:
+        """True if a stage has begun."""
+        return bool(self._state.begun)
+
+    @property
     def commands(self) -> list[str]:
         """The commands of the stages that have ended, in their order."""
         return [done.command for done in self._state.stages.values()]
@@ -238,12 +254,8 @@ class Recipe:
         self._saved_at = time.monotonic()
         replace_file(self._path, self._state.model_dump_json(indent=1).encode())
 
-    def run(self, stage: Stage, check_inputs: Callable[[], None] = lambda: None) -> str:
+    def run(self, stage: Stage) -> str:
         """Run a stage, unless it is done, and return its standard output, if that is captured.
-
-        Args:
-            stage: The stage.
-            check_inputs: Called when the command has ended. If it raises an error, the stage is not done.
 
         Raises:
             StageError: The command failed. It has reported why, unless a signal ended it.
@@ -258,7 +270,7 @@ class Recipe:
         begun = self._state.begun.setdefault(stage.name, self.elapsed())
         try:
             output = run_command(stage, self._save_sometimes)
-            check_inputs()
+            self._check_inputs()
         finally:
             self._save()
         seconds = self.elapsed() - begun
@@ -274,7 +286,9 @@ class Recipe:
         """Return a value that is computed once, such as a measured speed. It consists of JSON types."""
         values = self._state.values
         if name not in values:
-            values[name] = compute()
+            found = compute()
+            self._check_inputs()
+            values[name] = found
             self._save()
         return values[name]
 
@@ -323,32 +337,33 @@ def open_recipe(
     name: str,
     identity: Mapping[str, Any],
     changes: Changes = NO_CHANGES,
+    check_inputs: Callable[[], None] = lambda: None,
 ) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
-    If the block refuses the request and has written nothing, the folder is left as it was found.
+    If the block refuses the request before a stage has begun, the folder of a new recipe is left as it was found.
 
     Raises:
         LockedError: Another process works in the folder.
         UsageError: The folder holds something other than this recipe.
         StorageError: The folder cannot be written, or its state cannot be read.
     """
-    is_recipe = (folder / STATE).exists()
-    others = _others(folder) if folder.is_dir() and not is_recipe else []
-    if others:
+    is_new = not (folder / STATE).exists()
+    others = sorted(path.name for path in folder.iterdir() if path.name != ".lock") if folder.is_dir() else []
+    if is_new and others:
         raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with folder_lock(folder, "works in this folder"):
-            recipe = Recipe(folder, name, identity, changes)
+            recipe = Recipe(folder, name, identity, changes, check_inputs)
             recipe._save()
             try:
                 yield recipe
             except (DataError, UsageError):
-                if not _others(folder):
-                    (folder / STATE).unlink(missing_ok=True)
+                if is_new and not recipe.has_begun:
+                    delete_files(path for path in folder.iterdir() if path.name != ".lock")
                 raise
     except (DataError, UsageError):
         with suppress(OSError):  # a folder that is not empty stays
@@ -357,9 +372,13 @@ def open_recipe(
         raise
 
 
-def _others(folder: Path) -> list[str]:
-    """Return the names of what a folder holds besides the state and the lock."""
-    return sorted(path.name for path in folder.iterdir() if path.name not in (STATE, ".lock"))
+def delete_files(paths: Iterable[Path]) -> None:
+    """Delete files, and folders with their content."""
+    for path in list(paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def is_stage(run: Path) -> bool:

@@ -1,14 +1,13 @@
 """The start and the end of `mtcli improve`: its plan, the folder that it works in, its model and what is said of it."""
 
 import shlex
-import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mtcli.config.scores import METRIC_NAMES
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import UsageError
 from mtcli.evaluation.remarks import too_few_pairs
 from mtcli.recipes.commands import StageCorpus, weighted
 from mtcli.recipes.improve import budget as shares
@@ -19,7 +18,7 @@ from mtcli.recipes.improve.plan import PLAIN, diversification_stages, model_kind
 from mtcli.recipes.improve.real_pairs import numbers_of
 from mtcli.recipes.improve.request import ImproveRequest
 from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
-from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
+from mtcli.recipes.recipe import STATE, Changes, Recipe, delete_files, open_recipe
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
@@ -62,30 +61,18 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Improv
     identity = request.identity()
     if overwrite and (request.out / STATE).exists():
         with folder_lock(request.out, "works in this folder"):
-            _refuse_other_files(request.out)
-            _refuse_inputs(request)
-            _delete_results(request.out)
+            _delete_results(request)
     changes = Changes(may_grow=[request.budget.option], remedy="choose another --out, or start over with --overwrite")
     with open_recipe(request.out, NAME, identity, changes) as recipe:
-        return _improve(request, recipe)
-
-
-def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[ImproveResult, Stages]:
-    """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
-    _refuse_changed_result(recipe)
-    stages = Stages(request, recipe)
-    try:
+        _refuse_changed_result(recipe)
+        stages = Stages(request, recipe)
         material = Material(stages)
         material.check_texts()
-    except DataError:
-        if not recipe.commands and not (request.out / PLAIN).exists():
-            _delete_results(request.out)
-        raise
-    result = Method(stages, material).run()
-    recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
-    recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))
-    if (recipe.folder / "model.safetensors").exists():
-        recipe.link_result(recipe.folder)
+        result = Method(stages, material).run()
+        recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
+        recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))
+        if (recipe.folder / "model.safetensors").exists():
+            recipe.link_result(recipe.folder)
     return result, stages
 
 
@@ -117,40 +104,24 @@ def _describe_result(result: ImproveResult, stages: Stages, recipe: Recipe) -> b
     return write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
 
 
-def _refuse_other_files(folder: Path) -> None:
-    """Check that a folder holds only what the command writes, before any of it is deleted.
+def _delete_results(request: ImproveRequest) -> None:
+    """Delete what an earlier command left. The state is deleted last, so that the folder is recognised until then.
 
     Raises:
-        UsageError: It holds another file.
+        UsageError: The folder holds another file, or one that this command reads.
     """
-    ours = {path for pattern in (*WRITTEN, STATE, ".lock") for path in folder.glob(pattern)}
-    others = sorted(path.name for path in folder.iterdir() if path not in ours)
+    folder = request.out
+    ours = [path for pattern in WRITTEN for path in sorted(folder.glob(pattern))]
+    others = {path.name for path in folder.iterdir()} - {path.name for path in ours} - {STATE, ".lock"}
     if others:
-        raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
-
-
-def _refuse_inputs(request: ImproveRequest) -> None:
-    """Check that a folder holds no file that the command reads, before its content is deleted.
-
-    Raises:
-        UsageError: It holds one, such as the pairs that an earlier command wrote.
-    """
+        raise UsageError(f"{folder}: holds {min(others)}, which is not of this command; choose another --out")
     for path in request.inputs():
-        if real_path(path).is_relative_to(real_path(request.out)):
+        if real_path(path).is_relative_to(real_path(folder)):
             raise UsageError(
-                f"{path}: is read, and --overwrite would delete it with the results in {request.out}; copy it to "
-                "another folder, or choose another --out"
+                f"{path}: is read, and --overwrite would delete it with the results in {folder}; copy it to another "
+                "folder, or choose another --out"
             )
-
-
-def _delete_results(folder: Path) -> None:
-    """Delete what the command writes. The state is deleted last, so that the folder is recognised until then."""
-    for path in [path for pattern in WRITTEN for path in sorted(folder.glob(pattern))]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    (folder / STATE).unlink(missing_ok=True)
+    delete_files([*ours, folder / STATE])
 
 
 def plan(request: ImproveRequest) -> str:
