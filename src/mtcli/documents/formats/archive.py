@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.format import Document
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element, decode_xml, read_xml
 
 MAX_ENTRIES = 10_000
 """Files in an archive. A Word document with a picture on each of 1,000 pages has about 1,100."""

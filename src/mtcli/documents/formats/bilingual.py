@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of
 from mtcli.documents.formats.items import make_span
@@ -13,6 +12,7 @@ from mtcli.documents.formats.xml_markup import Classify, inline_items, inside, o
 from mtcli.documents.markup.inline import Inline, merged
 from mtcli.errors import DataError
 from mtcli.text import languages
+from mtcli.text.safe_xml import Element
 
 
 @dataclass

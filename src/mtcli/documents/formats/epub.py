@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import unquote
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import html
 from mtcli.documents.formats.archive import PART_BYTES, ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
@@ -19,6 +18,7 @@ from mtcli.documents.formats.slots import SlotDocument, Span, render_with
 from mtcli.documents.formats.structure import Digest, tree_structure
 from mtcli.documents.formats.xml_markup import InlineRole, inline_items
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape
@@ -23,6 +22,7 @@ from mtcli.documents.formats.structure import Digest, tree_structure
 from mtcli.documents.formats.xml_markup import InlineRole, inline_items, tag_name
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 PARTS = ("content.xml", "styles.xml")
 """The text, and the headers and footers of pages."""

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
 from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, read_archive, read_part
 from mtcli.documents.formats.encoding import EncodedText
@@ -18,6 +17,7 @@ from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, par
 from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.structure import Digest
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 CONTENT_TYPES = "[Content_Types].xml"
 KINDS = {

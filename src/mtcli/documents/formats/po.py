@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
-from mtcli.corpus.readers.safe_xml import decode_exactly
 from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import text_spans
@@ -31,6 +30,7 @@ from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
+from mtcli.text.safe_xml import decode_exactly
 
 # A width begins with no zero, which is a flag: shared by both, zeros would take quadratic time in `%0000`.
 _PRINTF = re.compile(

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.bilingual import BilingualUnit, fill, is_filled, language_tag, make_unit
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -12,6 +11,7 @@ from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import InlineRole, indentation, inside, outside, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
+from mtcli.text.safe_xml import Element, decode_xml, read_xml
 
 
 def read(content: bytes, options: ReadOptions) -> Document:
