@@ -25,10 +25,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
-from mtcli.runtime.files import folder_lock, read_regular, replace_file, storage_errors
+from mtcli.runtime.files import folder_lock, read_regular, replace_file, sha256, storage_errors
 from mtcli.runtime.signals import noted_signals, stopped
 from mtcli.storage.run_name import RUNS, point_to
-from mtcli.translate.backends.exported import sha256
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,11 @@
 """The folder of a model, which may be a checkpoint of a run, and the identity of its file. Needs no PyTorch."""
 
-import hashlib
 import json
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from mtcli.runtime.files import open_regular
+from mtcli.runtime.files import open_regular, sha256
 
 MAX_HEADER = 100 * 2**20
 """Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""
@@ -49,9 +48,7 @@ def identity_of(path: Path) -> ModelIdentity:
         ValueError: It is not a model of mtcli.
     """
     status = path.stat()
-    return ModelIdentity(
-        digest=_digest(path), size=status.st_size, mtime_ns=status.st_mtime_ns, sha256=_file_sha256(path)
-    )
+    return ModelIdentity(digest=_digest(path), size=status.st_size, mtime_ns=status.st_mtime_ns, sha256=sha256(path))
 
 
 def has_identity(path: Path, identity: ModelIdentity) -> bool:
@@ -66,7 +63,7 @@ def has_identity(path: Path, identity: ModelIdentity) -> bool:
         status = path.stat()
         if status.st_size != identity.size:
             return False
-        return status.st_mtime_ns == identity.mtime_ns or _file_sha256(path) == identity.sha256
+        return status.st_mtime_ns == identity.mtime_ns or sha256(path) == identity.sha256
     except (OSError, ValueError):
         return False
 
@@ -88,8 +85,3 @@ def _digest(path: Path) -> str:
         return str(about["sha256"])
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: not a model of mtcli") from error
-
-
-def _file_sha256(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

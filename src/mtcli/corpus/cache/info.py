@@ -16,7 +16,7 @@ from mtcli.config.schema import Config
 from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
-from mtcli.runtime.files import open_regular, read_regular, replace_file
+from mtcli.runtime.files import read_regular, replace_file, sha256
 from mtcli.text.languages import Direction
 
 Json = dict[str, Any]
@@ -142,11 +142,10 @@ def fingerprint(path: Path, known: Json | None = None) -> Json:
     status = path.stat()
     if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
         return known
-    with open_regular(path) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if known and digest == known["sha256"]:
+    digest_of_file = sha256(path)
+    if known and digest_of_file == known["sha256"]:
         return known
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest_of_file}
 
 
 def fingerprint_inputs(config: Config, known: Json | None = None) -> Json:

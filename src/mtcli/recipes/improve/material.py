@@ -28,11 +28,11 @@ from mtcli.recipes.improve.real_pairs import divide_pairs, numbers_of
 from mtcli.recipes.improve.request import GivenText, ImproveRequest, RealCorpus
 from mtcli.recipes.improve.stages import Stages, tokenizer_command
 from mtcli.recipes.monolingual import Record, Text, warning_about, write_lines, write_pairs, write_records
+from mtcli.runtime.files import sha256
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
-from mtcli.translate.backends.exported import sha256
 from mtcli.translate.streams import report_counts
 
 REPEATED = "repeated or real pair"

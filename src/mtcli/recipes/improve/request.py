@@ -14,11 +14,11 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import UsageError
 from mtcli.recipes.commands import check_settings, same_languages
 from mtcli.recipes.improve.budget import SharedBudget
+from mtcli.runtime.files import sha256
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.request import InitialModel, resolve
-from mtcli.translate.backends.exported import sha256
 
 DEFAULT_TIME = "3h"
 

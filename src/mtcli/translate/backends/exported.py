@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.errors import ModelError
-from mtcli.runtime.files import open_regular, read_regular
+from mtcli.runtime.files import read_regular, sha256
 from mtcli.storage import PROVENANCE
 from mtcli.storage.translation_info import TranslationInfo
 
@@ -104,12 +104,6 @@ def parse_provenance(folder: Path, about: dict[str, Any]) -> Export:
         raise ModelError(
             f"{folder / PROVENANCE}: damaged ({where}: {problem['msg']}); export the model again"
         ) from None
-
-
-def sha256(path: Path, inside: Path | None = None) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside`."""
-    with open_regular(path, inside) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _verify_files(folder: Path, files: dict[str, str]) -> None:

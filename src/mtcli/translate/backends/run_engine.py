@@ -23,11 +23,12 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
+from mtcli.runtime.files import sha256
 from mtcli.storage import ENGINE
 from mtcli.storage.model_folder import ModelIdentity, has_identity
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2, unsupported_options
-from mtcli.translate.backends.exported import provenance, sha256
+from mtcli.translate.backends.exported import provenance
 from mtcli.translate.translation import Options
 
 log = logging.getLogger(__name__)
