@@ -205,7 +205,7 @@ def _identity(
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
     from mtcli.runtime.files import sha256
-    from mtcli.translate.backends.exported import model_digest
+    from mtcli.storage.model_folder import model_digest
 
     digests = {
         "--model": [model_digest(folder) for folder in folders],

@@ -1,11 +1,13 @@
 """The folder of a model, which may be a checkpoint of a run, and the identity of its file. Needs no PyTorch."""
 
+import hashlib
 import json
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from mtcli.runtime.files import open_regular, sha256
+from mtcli.storage import PROVENANCE
 
 MAX_HEADER = 100 * 2**20
 """Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""
@@ -25,6 +27,25 @@ def tokenizer_file(model: Path) -> Path:
     """Return the `tokenizer.json` of a model, which need not exist: its own, or that of the run of a checkpoint."""
     own = model / "tokenizer.json"
     return own if own.exists() else run_of(model) / "tokenizer.json"
+
+
+def model_weights(folder: Path) -> Path:
+    """Return the file with the weights of a run, a checkpoint or an exported model, which exists."""
+    file = folder / "model.safetensors"
+    return file if file.is_file() else folder / "model.bin"
+
+
+def model_digest(folder: Path) -> str:
+    """Return a SHA-256 of everything in a model folder that decides its translations, in hexadecimal digits.
+
+    The weights of a run name its settings. Those of an exported model are in its `mtcli.json`, with the checksums of
+    its other files.
+    """
+    digest = sha256(model_weights(folder))
+    about = folder / PROVENANCE
+    if not about.is_file():
+        return digest
+    return hashlib.sha256(f"{digest} {sha256(about)}".encode()).hexdigest()
 
 
 class ModelIdentity(BaseModel):

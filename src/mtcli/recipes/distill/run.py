@@ -34,10 +34,10 @@ from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.outputs import check_folder
 from mtcli.runtime.wording import aligned, counted
+from mtcli.storage.model_folder import model_digest, model_weights
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
-from mtcli.translate.backends.exported import model_digest, model_weights
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Reading, Translator

@@ -1,6 +1,5 @@
 """The folder of an exported model: what its `mtcli.json` says, and a check of its files."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,25 +53,6 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     if not isinstance(version, str) or version.startswith("0.1."):  # the first ones did not name it
         raise ModelError(f"{folder}: exported by mtcli 0.1, which this version does not read; export the model again")
     return found
-
-
-def model_weights(folder: Path) -> Path:
-    """Return the file with the weights of a run, a checkpoint or an exported model, which exists."""
-    file = folder / "model.safetensors"
-    return file if file.is_file() else folder / "model.bin"
-
-
-def model_digest(folder: Path) -> str:
-    """Return a SHA-256 of everything in a model folder that decides its translations, in hexadecimal digits.
-
-    The weights of a run name its settings. Those of an exported model are in its `mtcli.json`, with the checksums of
-    its other files.
-    """
-    digest = sha256(model_weights(folder))
-    about = folder / PROVENANCE
-    if not about.is_file():
-        return digest
-    return hashlib.sha256(f"{digest} {sha256(about)}".encode()).hexdigest()
 
 
 def read_export(folder: Path, about: dict[str, Any]) -> Export:
