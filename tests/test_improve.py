@@ -868,7 +868,7 @@ def test_only_the_scoring_that_follows_is_reserved_for_a_longer_training(others:
 def test_shares_of_the_budget() -> None:
     assert SharedBudget(90.9, "seconds").options(90.9) == ["--time", "90s"]
     assert [planned_rounds(75, 25), planned_rounds(95, 5), planned_rounds(90, 9)] == [1, 3, 2]
-    assert [number_of_teachers(100, used) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
+    assert [number_of_teachers(100, used, 2) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
     assert [weight_of_pairs(100, synthetic) for synthetic in (50, 500)] == [1.0, 2.5]
     assert useful_lines(3000) == 1000
 

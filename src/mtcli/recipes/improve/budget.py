@@ -86,7 +86,7 @@ def planned_rounds(remaining: float, plain: float) -> int:
     return min(max(int(remaining / (ROUND_COST * plain)), 1), MAX_ROUNDS)
 
 
-def number_of_teachers(total: float, plain: float, kinds: int = 2) -> int:
+def number_of_teachers(total: float, plain: float, kinds: int) -> int:
     """Return how many models of each direction diversify the training pairs.
 
     Args:

@@ -22,7 +22,7 @@ from mtcli.corpus.cache.training_sources import by_temperature
 from mtcli.corpus.held_out import HELD_OUT_SPLITS, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError
-from mtcli.recipes.commands import StageCorpus, weighted
+from mtcli.recipes.commands import StageCorpus, augment_command, weighted
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
 from mtcli.recipes.improve.real_pairs import divide_pairs, numbers_of
 from mtcli.recipes.improve.request import GivenText, ImproveRequest, RealCorpus
@@ -244,15 +244,6 @@ class Material:
 
     # ---- monolingual text ----
 
-    def check_texts(self) -> None:
-        """Check the monolingual texts.
-
-        Raises:
-            DataError: One cannot be read, or has no usable line.
-        """
-        for text in self.request.texts:
-            self.lines_of(text)
-
     def lines_of(self, given: GivenText) -> Lines:
         """Return the usable lines of a monolingual text.
 
@@ -283,41 +274,25 @@ class Material:
             for source in (True, False):
                 self._write_side_for_tokenizer(direction, weights[direction], source=source)
         for text in request.texts:
-            own = request.directions_with_text(is_source=text.is_source)
             pairs = sum(
                 weights[each] * self.num_pairs_of(each)
-                for each in own
+                for each in request.directions_with_text(is_source=text.is_source)
                 if request.text_of(each, is_source=text.is_source) == text
             )
-            self._write_text_for_tokenizer(text, pairs)
+            lines = self.lines_of(text)
+            path = _given_text_file(request, text)
+            chosen = partial(is_chosen, wanted=min(lines.number, int(SYNTHETIC_PER_PAIR * pairs)), of=lines.number)
+            self.stages.decide(f"text for the tokenizer: {path.name}", partial(self._write_chosen, lines, path, chosen))
         self.stages.run("tokenizer", lambda: tokenizer_command(request, tokenizer_texts(request)))
 
     def _write_side_for_tokenizer(self, direction: Direction, weight: float, *, source: bool) -> None:
         """Write one side of the pairs of a direction, each line as often as the weight of the direction says."""
         lines = self.side(direction, source=source)
         path = _side_for_tokenizer(self.request, direction, source)
-        if path == lines.text.path:
-            return
-
-        def write() -> int:
-            texts = (text for _, text in by_weight(((0, line) for line in lines.text.usable()), [weight]))
-            return write_lines(texts, path)
-
-        self.stages.decide(f"text for the tokenizer: {path.name}", write)
-
-    def _write_text_for_tokenizer(self, text: GivenText, pairs: float) -> None:
-        """Write lines of a monolingual text, at even distances.
-
-        Args:
-            text: The text.
-            pairs: The number of pairs that an epoch draws of its directions.
-        """
-        lines = self.lines_of(text)
-        path = _given_text_file(self.request, text)
-        wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * pairs))
-
-        chosen = partial(is_chosen, wanted=wanted, of=lines.number)
-        self.stages.decide(f"text for the tokenizer: {path.name}", partial(self._write_chosen, lines, path, chosen))
+        if path != lines.text.path:
+            numbered = ((0, line) for line in lines.text.usable())
+            texts = (text for _, text in by_weight(numbered, [weight]))
+            self.stages.decide(f"text for the tokenizer: {path.name}", lambda: write_lines(texts, path))
 
     # ---- synthetic pairs ----
 
@@ -377,7 +352,9 @@ class Material:
         text = self.request.out / f"{name}.txt"
         pairs = self.request.out / f"{name}.jsonl"
         number = self.stages.decide(f"{name}: text", partial(self._write_chosen, lines, text, chosen))
-        self.stages.augment(name, model, direction, text, pairs, how)
+        languages = direction if self.request.has_several else None
+        command = augment_command([model], text, pairs, how, languages, self.request.device)
+        self.stages.run(name, lambda: command)
         return pairs, number
 
     def _write_chosen(self, lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:
@@ -403,24 +380,23 @@ class Material:
             name: The name of the new file, such as `synthetic-1/pairs`; see `ImproveRequest.named`.
             files: What `translate` returned, by the direction of the pairs.
         """
-        return {
-            direction: self._merge(self.request.named(name, direction), direction, own)
-            for direction, own in files.items()
-            if own
-        }
+        found = {}
+        for direction, own in files.items():
+            if own:
+                path = self.request.out / f"{self.request.named(name, direction)}.jsonl"
+                work = partial(self._merge, direction, own, path)
+                found[direction] = Synthetic(path, self.stages.decide(self.request.named(name, direction), work))
+        return found
 
-    def _merge(self, name: str, direction: Direction, files: Sequence[Path]) -> Synthetic:
-        path = self.request.out / f"{name}.jsonl"
-
-        def work() -> int:
-            real = [corpus.path for corpus, _ in self._corpora_of(direction)]
-            written, dropped = merge(files, real, path, *direction, self._held_out)
-            for reason, number in dropped.items():
-                log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
-            log.info("%s: %s", name, counted(written, "synthetic pair"))
-            return written
-
-        return Synthetic(path, int(self.stages.decide(name, work)))
+    def _merge(self, direction: Direction, files: Sequence[Path], path: Path) -> int:
+        """Write one file of `merge`, and return the number of its pairs."""
+        real = [corpus.path for corpus, _ in self._corpora_of(direction)]
+        written, dropped = merge(files, real, path, *direction, self._held_out)
+        name = path.relative_to(self.request.out).with_suffix("")
+        for reason, number in dropped.items():
+            log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
+        log.info("%s: %s", name, counted(written, "synthetic pair"))
+        return written
 
 
 def _read_directions(request: ImproveRequest) -> list[Direction]:

@@ -67,7 +67,8 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Improv
         _refuse_changed_result(recipe)
         stages = Stages(request, recipe)
         material = Material(stages)
-        material.check_texts()
+        for text in request.texts:
+            material.lines_of(text)  # refuses what cannot be used before anything is trained
         result = Method(stages, material).run()
         recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
         recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))

@@ -13,7 +13,6 @@ from mtcli.errors import ModelError
 from mtcli.recipes.commands import (
     StageCorpus,
     as_argument,
-    augment_command,
     corpora_options,
     device_option,
     repeated,
@@ -27,7 +26,6 @@ from mtcli.runtime.files import copy_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.events import read_events
 from mtcli.storage.run_folder import RUN_FILES
-from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
 
@@ -217,23 +215,6 @@ class Stages:
         found = self.decide(f"{stage}: result", lambda: asdict(read_training(folder, self.budget)))
         self.trainings[name] = Training(**found)
         return self.trainings[name]
-
-    def augment(
-        self, name: str, model: str, direction: Direction, text: Path, output: Path, how: Sequence[str]
-    ) -> None:
-        """Make synthetic pairs of a text.
-
-        Args:
-            name: The name of the stage.
-            model: The folder of the model that translates.
-            direction: The direction in which it translates.
-            text: The lines to translate.
-            output: The pairs.
-            how: Options of `mtcli augment`.
-        """
-        languages = direction if self.request.has_several else None
-        command = augment_command([model], text, output, how, languages, self.request.device)
-        self.run(name, lambda: command)
 
     def score(self, stage: str, *folders: str) -> Scores:
         """Score a model, or several together, on the validation pairs.
