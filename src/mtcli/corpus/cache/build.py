@@ -179,7 +179,7 @@ def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | N
         vocab_size=settings.vocab_size,
         joint=settings.joint,
         placeholders=data.placeholders,
-        target_languages=tagged_languages(data),
+        target_languages=_tagged_languages(data),
     )
 
 
@@ -211,7 +211,7 @@ def by_weight(items: Iterable[tuple[int, T]], weights: Sequence[float]) -> Itera
             yield index, item
 
 
-def tagged_languages(data: DataConfig) -> tuple[str, ...]:
+def _tagged_languages(data: DataConfig) -> tuple[str, ...]:
     """Return the languages for which a new vocabulary has tags: the target languages, if they are several."""
     languages = data.target_languages
     return languages if len(languages) > 1 else ()

@@ -96,7 +96,7 @@ def _neutral_column(cells: Sequence[str], names: frozenset[str]) -> int | None:
     return next((i for i, cell in enumerate(cells) if cell.strip().casefold() in names), None)
 
 
-def read_header(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns | None:
+def _read_header(first: Sequence[str], name: str, src: str, tgt: str, swap: bool, notices: list[str]) -> Columns | None:
     """Return the columns that the first row names, swapped if that applies, with a notice; None: it is not a header.
 
     Raises:
@@ -183,7 +183,7 @@ class Feed:
         return line + "\n"
 
 
-def first_csv_row(lines: Iterable[str]) -> list[str]:
+def _first_csv_row(lines: Iterable[str]) -> list[str]:
     """Return the cells of the first row; empty for an empty file, or if the row is not CSV."""
     sample = Feed(lines).peek()
     try:
@@ -192,7 +192,7 @@ def first_csv_row(lines: Iterable[str]) -> list[str]:
         return []
 
 
-def csv_rows(feed: Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(feed: Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the cells of each row; a blank line has no cells."""
     reader = csv.reader(feed, delimiter=delimiter, strict=True)
     while True:
@@ -239,7 +239,7 @@ def first_row(form: str, lines: Iterable[str]) -> list[str]:
     beginning = list(islice(remaining, 1))
     if beginning and SEPARATOR_LINE.fullmatch(beginning[0]):
         beginning = []
-    return first_csv_row(chain(beginning, remaining))
+    return _first_csv_row(chain(beginning, remaining))
 
 
 def tsv_records(
@@ -262,7 +262,7 @@ def tsv_records(
     first = next(numbered, None)
     if first is None:
         return
-    header = read_header(first[1].split("\t"), name, src, tgt, swap, notices)
+    header = _read_header(first[1].split("\t"), name, src, tgt, swap, notices)
     by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     body = numbered if header else chain([first], numbered)
@@ -316,7 +316,7 @@ def csv_records(
     """
     feed = Feed(lines)
     delimiter = best_delimiter(feed.peek(), src, tgt)
-    rows = csv_rows(feed, name, delimiter)
+    rows = _csv_rows(feed, name, delimiter)
     for first_number, first_cells in rows:
         if _names_separator(first_cells):
             continue
@@ -328,7 +328,7 @@ def csv_records(
     width = len(first_cells)
     if width == 1:
         raise DataError(f"{name}:{first_number}: one column; put a comma or a semicolon between the two sides")
-    header = read_header(first_cells, name, src, tgt, swap, notices)
+    header = _read_header(first_cells, name, src, tgt, swap, notices)
     by_position = Columns(1, 0, from_header=False) if swap else Columns(0, 1, from_header=False)
     columns = header or by_position
     notice = f"{name}: {width} columns, separated by {DELIMITERS[delimiter]}"

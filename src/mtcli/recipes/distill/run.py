@@ -83,7 +83,7 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
     """
     pick_device(request.device)  # before the folder records a device that this machine does not have
     teachers = check(request)
-    folder = folder_of(request, teachers)
+    folder = _folder_of(request, teachers)
     inputs = _inputs(request, teachers)
     identity = _identity(request, teachers, inputs)
     with open_recipe(folder, NAME, identity, CHANGES, partial(_check_inputs, inputs)) as recipe:
@@ -156,7 +156,7 @@ def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
 def plan(request: Request) -> list[Stage]:
     """Return the stages of a request without running them. See `distill` for the errors."""
     teachers = check(request)
-    return distillation_of(request, teachers, folder_of(request, teachers), None).stages()
+    return distillation_of(request, teachers, _folder_of(request, teachers), None).stages()
 
 
 def distillation_of(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | None) -> Distillation:
@@ -226,7 +226,7 @@ def _usage(teachers: Teachers, config: Config) -> Usage:
     return Usage(max(1, src_tokens), max(1, tgt_tokens), config.decode.beam_size if is_given else GREEDY)
 
 
-def folder_of(request: Request, teachers: Teachers) -> Path:
+def _folder_of(request: Request, teachers: Teachers) -> Path:
     """Return the folder of the recipe, named after the first corpus unless the user names it.
 
     Raises:

@@ -212,7 +212,7 @@ class Stages:
 
     def _ended(self, stage: str, name: str, folder: Path) -> Training:
         """Return the result of a training that has ended, as it was when its stage ended."""
-        found = self.decide(f"{stage}: result", lambda: asdict(read_training(folder, self.budget)))
+        found = self.decide(f"{stage}: result", lambda: asdict(_read_training(folder, self.budget)))
         self.trainings[name] = Training(**found)
         return self.trainings[name]
 
@@ -254,7 +254,7 @@ def _command_of(name: str) -> str:
     return f"{name}: command"
 
 
-def read_training(folder: Path, budget: SharedBudget) -> Training:
+def _read_training(folder: Path, budget: SharedBudget) -> Training:
     """Return what a training has done, from its `metrics.jsonl`.
 
     Args:

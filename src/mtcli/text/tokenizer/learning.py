@@ -79,7 +79,7 @@ def train_tokenizer(
     for src_text, tgt_text in pairs:
         src.add(src_text.removeprefix(BACK_TRANSLATION_TAG))
         tgt.add(tgt_text)
-    tags = [tag_token(language) for language in target_languages]
+    tags = [_tag_token(language) for language in target_languages]
     if joint:
         return Tokenizer.from_specs(_learn([src, tgt], kind, vocab_size, "the text", required, tags))
     src_spec = _learn([src], kind, vocab_size, "the source side", required, tags)
@@ -87,7 +87,7 @@ def train_tokenizer(
     return Tokenizer.from_specs(src_spec, tgt_spec)
 
 
-def tag_token(language: str) -> str:
+def _tag_token(language: str) -> str:
     """Return the token of a target language."""
     return f">>{language}<<"
 
@@ -106,7 +106,7 @@ def train_tokenizer_on_lines(
     sample = _Sample()
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    tags = [tag_token(language) for language in target_languages]
+    tags = [_tag_token(language) for language in target_languages]
     return Tokenizer.from_specs(_learn([sample], kind, vocab_size, "the text", required, tags))
 
 
@@ -136,7 +136,7 @@ def extend(
     sample = _Sample()
     for line in lines:
         sample.add(line.removeprefix(BACK_TRANSLATION_TAG))
-    tags = [tag_token(language) for language in target_languages]
+    tags = [_tag_token(language) for language in target_languages]
     room = default_vocab_size(sample.words()) - len(RESERVED) if sample.lines else 0
     if vocab_size is not None:
         room = max(vocab_size - len(side.tokens) - len(tags), 0)

@@ -128,7 +128,7 @@ class SentencePieceSide:
         self.unknown = self._id_of[UNKNOWN_TOKEN]
         self.byte_of = _byte_of(self.tokens) if model.byte_fallback else {}
         self.tags = _tags(self.tokens)
-        self._native: NativeTokenizer = call_native(lambda: native_tokenizer(model))
+        self._native: NativeTokenizer = call_native(lambda: _native_tokenizer(model))
         self._unknown_piece = model.unknown
         self._id_of_piece = [
             self.unknown if index == self._unknown_piece else self._id_of.get(piece.text, self.unknown)
@@ -219,7 +219,7 @@ def _byte_of(tokens: Sequence[str]) -> dict[int, int]:
     return {i: int(match[1], 16) for i, match in named if match}
 
 
-def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
+def _native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
     """Return a tokenizer of the library `tokenizers` that splits text as the model does. Ids are indices of pieces."""
     native = NativeTokenizer(_unigram(model) if model.type == UNIGRAM else _bpe(model))
     steps: list[Any] = []

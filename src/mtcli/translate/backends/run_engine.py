@@ -147,7 +147,7 @@ def check_proven(run: Path) -> Proof:
     return proof
 
 
-def is_supported(options: Options) -> bool:
+def _is_supported(options: Options) -> bool:
     """Return True if both libraries give the same result with these options."""
     if options.n_best > 1 or options.beam_size > MAX_BEAM or options.precision == "bf16":
         return False
@@ -180,7 +180,7 @@ class RunEngine(CTranslate2Backend):
         Raises:
             ModelError: The run has another model now, for example because training has continued.
         """
-        if is_supported(options):
+        if _is_supported(options):
             return self
         if self.pytorch is None:
             from mtcli.runtime.device import pick_device
@@ -206,7 +206,7 @@ def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | Non
     """
     if not (run / ENGINE).is_dir():
         return None
-    if not is_supported(options):
+    if not _is_supported(options):
         log.debug("PyTorch translates: an option is set that the engine of the run does not support")
         return None
     if not _is_cpu(device):
