@@ -276,8 +276,8 @@ class Material:
         for text in request.texts:
             pairs = sum(
                 weights[each] * self.num_pairs_of(each)
-                for each in request.directions_with_text(is_source=text.is_source)
-                if request.text_of(each, is_source=text.is_source) == text
+                for each, own in request.texts_of(is_source=text.is_source).items()
+                if own == text
             )
             lines = self.lines_of(text)
             path = _given_text_file(request, text)

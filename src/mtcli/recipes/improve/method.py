@@ -181,7 +181,7 @@ class Method:
         stages = round_stages(self.request, number, amount)
         of_reverse_model = sum(stage.amount or 0.0 for stage in stages if isinstance(stage, PlannedTraining))
         useful = useful_lines(self._pairs_in((1 - shares.TRANSLATION_SHARE) * amount - of_reverse_model))
-        num_texts = max(len(self.request.directions_with_text(is_source=is_source)) for is_source in (True, False))
+        num_texts = max(len(self.request.texts_of(is_source=is_source)) for is_source in (True, False))
         self._run_stages(stages, max_lines=max(1, useful // num_texts), for_later=for_later)
 
     # ---- data diversification ----

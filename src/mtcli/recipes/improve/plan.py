@@ -85,26 +85,31 @@ def round_stages(request: ImproveRequest, number: int, amount: float) -> list[Pl
         amount: The amount of the budget for the round.
     """
     folder = f"synthetic-{number}"
-    with_sources = request.directions_with_text(is_source=True)
-    with_targets = request.directions_with_text(is_source=False)
+    sources = request.texts_of(is_source=True)
+    targets = request.texts_of(is_source=False)
     seconds = _seconds_for_translation(request, amount)
-    of_text = seconds / (len(with_sources) + len(with_targets))
-    forward = [_of_text(request, f"{folder}/forward", each, BEST, of_text, is_source=True) for each in with_sources]
+    of_text = seconds / (len(sources) + len(targets))
+    forward = [
+        _translation(request, f"{folder}/forward", direction, BEST, of_text, is_source=True, text=text)
+        for direction, text in sources.items()
+    ]
     stages: list[PlannedStage] = [*forward]
     reverse = f"reverse-{number}"
-    if request.needs_reverse_model(with_targets):
+    if request.needs_reverse_model([*targets]):
         learned = forward
         if not learned and number > 1:
             of_pairs = seconds / len(request.directions)
-            name = f"{folder}/sources"
-            learned = [_of_pairs(request, name, each, BEST, of_pairs, is_source=True) for each in request.directions]
+            learned = [
+                _translation(request, f"{folder}/sources", direction, BEST, of_pairs, is_source=True)
+                for direction in request.directions
+            ]
             stages += learned
         of_reverse = shares.REVERSE_SHARE * amount
         stages.append(_reverse_training(request, reverse, of_reverse, learned, synthetic=f"{folder}/reverse"))
     back = []
-    for direction in with_targets:
+    for direction, text in targets.items():
         model = BEST if direction.reversed() in request.directions else reverse
-        back.append(_of_text(request, f"{folder}/back", direction, model, of_text, is_source=False))
+        back.append(_translation(request, f"{folder}/back", direction, model, of_text, is_source=False, text=text))
     return [*stages, *back, _last_training(number, [*forward, *back])]
 
 
@@ -142,14 +147,13 @@ def diversification_stages(request: ImproveRequest, number: int, used_by_plain: 
                 stages.append(_reverse_training(request, name, of_model, seed=seed))
             elif model != PLAIN:
                 stages.append(PlannedTraining(name, "trains another model", of_model, seed=seed, engine=False))
-            for direction in request.directions:
-                part = f"synthetic-1/{name}"
-                both_ways = len(kinds) == 1
-                translation = _of_pairs(
-                    request, part, direction, model, of_pairs, is_source=forward, both_ways=both_ways
-                )
-                stages.append(translation)
-                made.append(translation)
+            part = f"synthetic-1/{name}"
+            translations = [
+                _translation(request, part, direction, model, of_pairs, is_source=forward, both_ways=len(kinds) == 1)
+                for direction in request.directions
+            ]
+            stages += translations
+            made += translations
     return [*stages, _last_training(1, made)]
 
 
@@ -158,20 +162,7 @@ def _seconds_for_translation(request: ImproveRequest, amount: float) -> float:
     return shares.TRANSLATION_SHARE * amount if request.budget.is_time else 0.0
 
 
-def _of_text(
-    request: ImproveRequest, name: str, direction: Direction, model: str, amount: float, *, is_source: bool
-) -> PlannedTranslation:
-    """Return the translation of the text of a direction, see `ImproveRequest.text_of`."""
-    text = request.text_of(direction, is_source=is_source)
-    assert text is not None
-    into = direction.tgt if is_source else direction.src
-    pairs = f" into {into}, for pairs of {direction}," if request.has_several else ""
-    purpose = f"translates {text.path}{pairs} by {'the best model so far' if model == BEST else 'it'}"
-    name = request.named(name, direction)
-    return PlannedTranslation(name, purpose, amount, model, direction, is_source, text, both_ways=False)
-
-
-def _of_pairs(
+def _translation(
     request: ImproveRequest,
     name: str,
     direction: Direction,
@@ -179,15 +170,22 @@ def _of_pairs(
     amount: float,
     *,
     is_source: bool,
+    text: GivenText | None = None,
     both_ways: bool = False,
 ) -> PlannedTranslation:
-    """Return the translation of one side of the training pairs of a direction."""
-    of_direction = f" of {direction}" if request.has_several else ""
-    sides = f"{'sources' if is_source else 'targets'} of the pairs{of_direction}"
+    """Return the translation of a text, or of one side of the training pairs; see `PlannedTranslation`."""
+    if text is None:
+        of_direction = f" of {direction}" if request.has_several else ""
+        what = f"the {'sources' if is_source else 'targets'} of the pairs{of_direction}"
+    else:
+        into = direction.tgt if is_source else direction.src
+        for_pairs = f" into {into}, for pairs of {direction}," if request.has_several else ""
+        what = f"{text.path}{for_pairs}"
     who = {BEST: "the best model so far", PLAIN: "the plain model"}.get(model, "it")
-    name = request.named(name, direction)
-    purpose = f"translates the {sides} by {who}"
-    return PlannedTranslation(name, purpose, amount, model, direction, is_source, None, both_ways)
+    purpose = f"translates {what} by {who}"
+    return PlannedTranslation(
+        request.named(name, direction), purpose, amount, model, direction, is_source, text, both_ways
+    )
 
 
 def _reverse_training(

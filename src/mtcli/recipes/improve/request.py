@@ -82,20 +82,15 @@ class ImproveRequest:
         """Return the name of what each direction has: with its languages, if there are several."""
         return f"{name}.{direction.src}-{direction.tgt}" if self.has_several else name
 
-    def text_of(self, direction: Direction, *, is_source: bool) -> GivenText | None:
-        """Return the text whose translations make pairs of a direction; None: there is none.
+    def texts_of(self, *, is_source: bool) -> dict[Direction, GivenText]:
+        """Return the text whose translations make pairs of each direction that has one.
 
         Args:
-            direction: The direction.
-            is_source: The text is in its source language; otherwise in its target language.
+            is_source: The text is in the source language of the direction; otherwise in its target language.
         """
-        language = direction.src if is_source else direction.tgt
-        found = (text for text in self.texts if text.is_source == is_source and text.language == language)
-        return next(found, None)
-
-    def directions_with_text(self, *, is_source: bool) -> list[Direction]:
-        """Return the directions that have such a text, see `text_of`."""
-        return [each for each in self.directions if self.text_of(each, is_source=is_source) is not None]
+        of_languages = {text.language: text for text in self.texts if text.is_source == is_source}
+        languages = {each: each.src if is_source else each.tgt for each in self.directions}
+        return {each: of_languages[code] for each, code in languages.items() if code in of_languages}
 
     def needs_reverse_model(self, directions: Sequence[Direction]) -> bool:
         """Return True if a model of its own must translate backwards for one of some directions."""
