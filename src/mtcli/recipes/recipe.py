@@ -22,8 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from mtcli.corpus.cache.info import Json, fingerprint
 from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
 from mtcli.runtime.files import folder_lock, read_regular, replace_file, sha256, storage_errors
 from mtcli.runtime.signals import noted_signals, stopped
@@ -86,6 +87,7 @@ class Changes:
 
 
 NO_CHANGES = Changes()
+NO_INPUTS: Mapping[str, Json] = {}
 
 
 class _DoneStage(BaseModel):
@@ -124,8 +126,7 @@ class Recipe:
         name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
         changes: How the command may differ from the one that began the recipe.
-        check_inputs: Called before a stage counts as done, or a value is stored. It raises an error if a file of the
-            user is not as it was when the command began.
+        inputs: The `fingerprint` of each file of the user that stages read, when the command began, by name.
 
     Raises:
         UsageError: The folder belongs to another recipe, or to one with another identity.
@@ -138,14 +139,14 @@ class Recipe:
         name: str,
         identity: Mapping[str, Any],
         changes: Changes = NO_CHANGES,
-        check_inputs: Callable[[], None] = lambda: None,
+        inputs: Mapping[str, Json] = NO_INPUTS,
     ):
         self.folder = folder
         self.name = name
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
         self._changes = changes
-        self._check_inputs = check_inputs
+        self._inputs = inputs
         self._state = _State(format=1, recipe=name, identity=self._identity)
         if self._path.exists():
             self._state = self._load()
@@ -156,15 +157,12 @@ class Recipe:
         """Return the state in the folder, with the identity of this command."""
         try:
             state = _State.model_validate_json(read_regular(self._path))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"])) or "JSON"
-            raise StorageError(
-                f"{self._path}: is damaged, or was written by another version of mtcli ({where}: {problem['msg']}); "
-                "choose another --out"
-            ) from None
         except (OSError, ValueError) as error:
-            raise StorageError(f"{self._path}: cannot be read ({error}); choose another --out") from None
+            reason = " ".join(str(error).split())[:200]
+            raise StorageError(
+                f"{self._path}: cannot be read, or was written by another version of mtcli ({reason}); choose another "
+                "--out"
+            ) from None
         if state.recipe != self.name:
             raise UsageError(
                 f"{self.folder}: was begun by mtcli {state.recipe}, not by mtcli {self.name}; choose another --out"
@@ -259,6 +257,7 @@ class Recipe:
         Raises:
             StageError: The command failed. It has reported why, unless a signal ended it.
             StoppedError: A signal arrived. The command was stopped first.
+            DataError: An input was changed.
             StorageError: The state cannot be written.
         """
         done = self._state.stages.get(stage.name)
@@ -276,6 +275,23 @@ class Recipe:
         self._state.stages[stage.name] = _DoneStage(command=str(stage), seconds=seconds, output=output)
         self._save()
         return output
+
+    def _check_inputs(self) -> None:
+        """Check that no input was changed: several stages read the same file, and some only after hours.
+
+        Raises:
+            DataError: One was changed, or cannot be read.
+        """
+        for name, before in self._inputs.items():
+            try:
+                now = fingerprint(Path(name), before)
+            except OSError as error:
+                raise DataError(f"{name}: cannot be read any more ({error.strerror or error}); restore it") from None
+            if now != before:
+                raise DataError(
+                    f"{name}: was changed while this command runs; restore it and run the same command again, or "
+                    f"{self._changes.remedy}"
+                )
 
     def seconds_of(self, name: str) -> float:
         """Return how long a stage that has ended took, also before it was interrupted."""
@@ -336,7 +352,7 @@ def open_recipe(
     name: str,
     identity: Mapping[str, Any],
     changes: Changes = NO_CHANGES,
-    check_inputs: Callable[[], None] = lambda: None,
+    inputs: Mapping[str, Json] = NO_INPUTS,
 ) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
@@ -356,7 +372,7 @@ def open_recipe(
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with folder_lock(folder, "works in this folder"):
-            recipe = Recipe(folder, name, identity, changes, check_inputs)
+            recipe = Recipe(folder, name, identity, changes, inputs)
             recipe._save()
             try:
                 yield recipe

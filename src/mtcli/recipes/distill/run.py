@@ -86,7 +86,7 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
     folder = _folder_of(request, teachers)
     inputs = _inputs(request, teachers)
     identity = _identity(request, teachers, inputs)
-    with open_recipe(folder, NAME, identity, CHANGES, partial(_check_inputs, inputs)) as recipe:
+    with open_recipe(folder, NAME, identity, CHANGES, inputs) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
         if teachers.has_several:
             recipe.value("held-out pairs", partial(_write_held_out, distillation))
@@ -246,24 +246,6 @@ def _inputs(request: Request, teachers: Teachers) -> dict[str, Any]:
     if request.mono_src is not None:
         paths.append(request.mono_src)
     return fingerprint_inputs(Config(data=data)) | {str(path): fingerprint(path) for path in paths}
-
-
-def _check_inputs(inputs: Mapping[str, Any]) -> None:
-    """Check that no input was changed: some stages read the same file, and some only after hours.
-
-    Raises:
-        DataError: One was changed, or cannot be read.
-    """
-    for name, before in inputs.items():
-        try:
-            now = fingerprint(Path(name), before)
-        except OSError as error:
-            raise DataError(f"{name}: cannot be read any more ({error.strerror or error}); restore it") from None
-        if now != before:
-            raise DataError(
-                f"{name}: was changed while this command runs; restore it and run the same command again, or choose "
-                "another --out"
-            )
 
 
 def _identity(request: Request, teachers: Teachers, inputs: dict[str, Any]) -> dict[str, Any]:

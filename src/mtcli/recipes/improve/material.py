@@ -28,7 +28,6 @@ from mtcli.recipes.improve.real_pairs import divide_pairs, numbers_of
 from mtcli.recipes.improve.request import GivenText, ImproveRequest, RealCorpus
 from mtcli.recipes.improve.stages import Stages, tokenizer_command
 from mtcli.recipes.monolingual import Record, Text, warning_about, write_lines, write_pairs, write_records
-from mtcli.runtime.files import sha256
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair, read_lines
@@ -282,7 +281,7 @@ class Material:
             lines = self.lines_of(text)
             path = _given_text_file(request, text)
             chosen = partial(is_chosen, wanted=min(lines.number, int(SYNTHETIC_PER_PAIR * pairs)), of=lines.number)
-            self.stages.decide(f"text for the tokenizer: {path.name}", partial(self._write_chosen, lines, path, chosen))
+            self.stages.decide(f"text for the tokenizer: {path.name}", partial(_write_chosen, lines, path, chosen))
         self.stages.run("tokenizer", lambda: tokenizer_command(request, tokenizer_texts(request)))
 
     def _write_side_for_tokenizer(self, direction: Direction, weight: float, *, source: bool) -> None:
@@ -351,27 +350,11 @@ class Material:
         """Translate the chosen lines, and return the file of pairs and the number of lines. See `translate`."""
         text = self.request.out / f"{name}.txt"
         pairs = self.request.out / f"{name}.jsonl"
-        number = self.stages.decide(f"{name}: text", partial(self._write_chosen, lines, text, chosen))
+        number = self.stages.decide(f"{name}: text", partial(_write_chosen, lines, text, chosen))
         languages = direction if self.request.has_several else None
         command = augment_command([model], text, pairs, how, languages, self.request.device)
         self.stages.run(name, lambda: command)
         return pairs, number
-
-    def _write_chosen(self, lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:
-        """Write the chosen lines of a text, and return their number.
-
-        Raises:
-            DataError: The text was changed while the recipe runs.
-        """
-        text = lines.text
-        number = write_lines((line for index, line in enumerate(text.usable()) if chosen(index)), path)
-        digest = self.request.digests.get(str(text.path))  # None: it is a file of the recipe
-        if digest is not None and sha256(text.path) != digest:
-            raise DataError(
-                f"{text.path}: was changed while this command runs; restore it and run the same command again, or "
-                "start over with --overwrite"
-            )
-        return number
 
     def merge(self, name: str, files: Mapping[Direction, Sequence[Path]]) -> dict[Direction, Synthetic]:
         """Write the synthetic pairs of several files once each, without real pairs and held-out sentences.
@@ -476,6 +459,11 @@ def _check_text(text: Text, config: Config, given: GivenText) -> int:
 def _is_side(text: GivenText, direction: Direction) -> bool:
     """Return True if a text is in the source or in the target language of a direction, whichever it is for."""
     return text.language == (direction.src if text.is_source else direction.tgt)
+
+
+def _write_chosen(lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:
+    """Write the chosen lines of a text, and return their number."""
+    return write_lines((line for index, line in enumerate(lines.text.usable()) if chosen(index)), path)
 
 
 def _is_chosen_of_rest(index: int, wanted: int, sample: int, of: int) -> bool:

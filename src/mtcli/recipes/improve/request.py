@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.info import input_files
+from mtcli.corpus.cache.info import Json, fingerprint, input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
 from mtcli.corpus.held_out import HeldOutSplit
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import UsageError
 from mtcli.recipes.commands import check_settings, same_languages
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.runtime.files import sha256
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -154,9 +153,9 @@ class ImproveRequest:
         return [path for path in places if path is not None]
 
     @cached_property
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each of the `inputs`, as they were when the command began."""
-        return {str(path): sha256(path) for path in self.inputs()}
+    def fingerprints(self) -> dict[str, Json]:
+        """The `fingerprint` of each of the `inputs` when the command began, by name."""
+        return {str(path): fingerprint(path) for path in self.inputs()}
 
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the result, by the names of the options.
@@ -187,7 +186,7 @@ class ImproveRequest:
             "--device": self.device,
             "tokenizer": "one for all models" if self.trains_tokenizer else None,
             self.budget.option: self.budget.total,
-            **{f"SHA-256 of {name}": digest[:16] for name, digest in self.digests.items()},
+            **{f"SHA-256 of {name}": found["sha256"][:16] for name, found in self.fingerprints.items()},
         }
 
 

@@ -63,7 +63,8 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Improv
         with folder_lock(request.out, "works in this folder"):
             _delete_results(request)
     changes = Changes(may_grow=[request.budget.option], remedy="choose another --out, or start over with --overwrite")
-    with open_recipe(request.out, NAME, identity, changes) as recipe:
+    texts = {str(text.path): request.fingerprints[str(text.path)] for text in request.texts}
+    with open_recipe(request.out, NAME, identity, changes, texts) as recipe:
         _refuse_changed_result(recipe)
         stages = Stages(request, recipe)
         material = Material(stages)
