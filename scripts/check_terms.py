@@ -40,7 +40,7 @@ from mtcli.config.schema import DataConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.batching import Batch, BatchPlan
 from mtcli.corpus.cache.prepare import reopen
-from mtcli.corpus.held_out import read_split, source_key
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, read_directions, read_split, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.evaluation.comparison import compare
@@ -125,7 +125,12 @@ def main() -> int:
 
 def training_pairs(run: Path, data: DataConfig) -> list[Pair]:
     """Read the training pairs of a run without those that it holds out. Sources with placeholders are not replaced."""
-    held_out = {source_key(src) for name in ("valid", "test") for src, _ in read_split(run, name, empty_ok=True)}
+    held_out = {
+        source_key(src)
+        for name in HELD_OUT_SPLITS
+        for pairs in read_directions(run, name, empty_ok=True).values()
+        for src, _ in pairs
+    }
     corpora = [parse_source(spec).path for spec in data.train]
     pairs = [pair for corpus in corpora for pair in read_pairs(corpus, data.src, data.tgt, swap=data.swap)]
     return [(src, tgt) for src, tgt in pairs if source_key(src) not in held_out]

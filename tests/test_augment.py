@@ -26,7 +26,7 @@ from mtcli.recipes.augment_output import (
     PairOutput,
     Unfinished,
     unfinished_output,
-    write_pairs,
+    write_best_pairs,
 )
 from mtcli.recipes.monolingual import has_wrong_script, is_in_other_language, main_script, problem_of
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -271,7 +271,7 @@ def test_keep_writes_the_best_pairs_in_their_order(tmp_path: Path) -> None:
 def test_a_tab_in_a_translation_begins_no_column(tmp_path: Path) -> None:
     output = PairOutput(tmp_path / "out.tsv", "es", "en")
     record = {"translation": {"es": "un\tperro.", "en": "one dog."}, "log_prob": -1.0, "score": -1.0}
-    assert write_pairs(lambda: [record], output, keep=1.0) == (1, 0)
+    assert write_best_pairs(lambda: [record], output, keep=1.0) == (1, 0)
     assert pairs_of(output.path) == [("un perro.", "one dog.")]
 
 

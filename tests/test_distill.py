@@ -21,7 +21,7 @@ from mtcli.exchange.export import export
 from mtcli.model.transformer import Transformer
 from mtcli.recipes import recipe as module
 from mtcli.recipes.distill import student_shape
-from mtcli.recipes.distill.request import Request, check, held_out_pairs
+from mtcli.recipes.distill.request import Request, check
 from mtcli.recipes.distill.run import SystemComparison, SystemFigures, distill, distillation_of, plan
 from mtcli.recipes.distill.stages import STUDENT
 from mtcli.recipes.distill.student_shape import (
@@ -267,7 +267,7 @@ def test_an_exported_teacher_is_measured_as_it_is(
     exported = tmp_path / "exported"
     export(teacher, "ctranslate2", exported)
     monkeypatch.chdir(tmp_path)
-    held_out = str(teacher / "data" / "valid.jsonl")
+    held_out = (str(teacher / "data" / "valid.jsonl"),)
     request = Request((exported,), (str(pairs),), held_out, held_out, sets=("train.bleu_tokenizer=char",))
     found = plan(request)
     assert [stage.name for stage in found] == ["clean 1", "translate 1", "student", "export"]
@@ -283,7 +283,7 @@ def test_an_exported_teacher_translates_the_pairs(
     export(teacher, "ctranslate2", exported)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
-    held_out = str(teacher / "data" / "valid.jsonl")
+    held_out = (str(teacher / "data" / "valid.jsonl"),)
     for number, model in enumerate((teacher, exported)):
         with pytest.raises(KeyboardInterrupt):
             distill(Request((model,), (str(pairs),), held_out, held_out, out=Path(f"out-{number}")))
@@ -305,7 +305,7 @@ def test_pairs_that_change_while_the_command_runs_are_reported(
     shutil.copy(pairs, "more.tsv")
     shutil.copy(teacher / "data" / "valid.jsonl", "valid.jsonl")
     Path("text.en").write_text("one dog.\n")
-    request = Request((teacher,), (str(pairs), "more.tsv"), "valid.jsonl", mono_src=Path("text.en"), sets=SMALL)
+    request = Request((teacher,), (str(pairs), "more.tsv"), ("valid.jsonl",), mono_src=Path("text.en"), sets=SMALL)
     monkeypatch.setattr(module, "run_command", run_and_fail_at("student"))
     with pytest.raises(KeyboardInterrupt):
         distill(replace(request, out=Path("expected")))
@@ -516,9 +516,9 @@ def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -
     swapped = tmp_path / "swapped.tsv"
     swapped.write_text("".join(f"{tgt}\t{src}\n" for src, tgt in PAIRS), encoding="utf-8")
     file = str(swapped)
-    request = Request((teacher,), (file,), valid=file, test=file, swap=True, out=tmp_path / "out")
+    request = Request((teacher,), (file,), valid=(file,), test=(file,), swap=True, out=tmp_path / "out")
     teachers = check(request)
-    assert held_out_pairs("test", teachers)[Direction("en", "es")][0] == PAIRS[0]
+    assert teachers.held_out["test"][Direction("en", "es")][0] == PAIRS[0]
     clean, _, student, *_ = plan(request)
     assert "--swap" in clean.arguments
     assert "--swap" in student.arguments
@@ -526,7 +526,7 @@ def test_swap_applies_to_the_held_out_pairs_too(teacher: Path, tmp_path: Path) -
     (without_languages / "data").mkdir(parents=True)
     save_toy(without_languages, src="src", tgt="tgt")
     with pytest.raises(UsageError, match="languages are src and tgt"):
-        check(Request((without_languages,), (file,), valid=file, test=file, swap=True))
+        check(Request((without_languages,), (file,), valid=(file,), test=(file,), swap=True))
 
 
 def test_held_out_sources_in_a_text_are_not_translated(
@@ -655,7 +655,7 @@ def test_opposite_directions_are_cleaned_by_their_own_sources(corpora: tuple[str
         "--test", "out/held-out/test.en-es.jsonl", "--force",
     )  # fmt: skip
     assert values_of(stages["translate 2"], "--from") == ["es"]
-    found = held_out_pairs("test", check(request))
+    found = check(request).held_out["test"]
     assert found[Direction("es", "en")] == [pair[::-1] for pair in found[Direction("en", "es")]]
     with pytest.raises(UsageError, match=r"--mono-src mono.en: for one source language, and these are en, es, xx"):
         check(replace(request, mono_src=Path("mono.en")))

@@ -15,7 +15,7 @@ def test_a_file_over_the_limit_is_refused_before_it_is_read(tmp_path: Path, monk
     assert read_regular(path, most=5) == b"12345"
 
     class Unread:
-        def __init__(self, path: Path, inside: Path | None) -> None:
+        def __init__(self, path: Path) -> None:
             self.file = path.open("rb")
 
         def __enter__(self) -> "Unread":

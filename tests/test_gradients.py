@@ -26,7 +26,7 @@ State = dict[str, Tensor]
 
 
 @pytest.fixture
-def train_steps(tmp_path: Path) -> Callable[..., tuple[State, State]]:
+def train_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[State, State]]:
     """A function that takes three steps on so many cores, and returns the weights and the state of Adam."""
     pairs = write_tsv(tmp_path / "pairs.tsv", toy_pairs(120))
 
@@ -38,7 +38,8 @@ def train_steps(tmp_path: Path) -> Callable[..., tuple[State, State]]:
             model=config.model, decode=config.decode, src="en", tgt="xx", src_vocab=data.tokenizer.src_size,
             tgt_vocab=data.tokenizer.tgt_size, joint=data.tokenizer.joint, tokenizer="", step=0, longest_src=50,
         )  # fmt: skip
-        learner = Learner(config, info, data.train, CPU, Group(), cores)
+        monkeypatch.setattr("mtcli.training.learner.cores_for", lambda device: cores)
+        learner = Learner(config, info, data.train, CPU, Group())
         if double:
             learner.model.double()
         if whole:

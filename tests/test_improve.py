@@ -32,12 +32,13 @@ from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, LockedError, StorageError, UsageError
 from mtcli.recipes import recipe as module
 from mtcli.recipes.improve.budget import SharedBudget, number_of_teachers, planned_rounds, useful_lines, weight_of_pairs
-from mtcli.recipes.improve.material import is_chosen, merge, write_pairs
+from mtcli.recipes.improve.material import is_chosen, merge
 from mtcli.recipes.improve.method import CandidateModel, ImproveResult, Method
+from mtcli.recipes.improve.plan import PLAIN
 from mtcli.recipes.improve.request import ImproveRequest, resolve_request
 from mtcli.recipes.improve.run import improve, plan, summary
-from mtcli.recipes.improve.stages import PLAIN, Scores, Stages, Training
-from mtcli.recipes.monolingual import warning_about
+from mtcli.recipes.improve.stages import Scores, Stages, Training
+from mtcli.recipes.monolingual import warning_about, write_pairs
 from mtcli.recipes.recipe import STATE, Stage
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer_on_lines
@@ -832,8 +833,8 @@ def test_text_in_another_language_is_reported() -> None:
 def test_repeated_and_real_pairs_are_dropped(tmp_path: Path) -> None:
     first = tmp_path / "first.jsonl"
     real = tmp_path / "real.jsonl"
-    write_pairs(first, [("a", "b"), (f"{BACK_TRANSLATION_TAG}a", "b"), ("c", "d"), ("e", "Held")], "en", "xx")
-    write_pairs(real, [("c", "d")], "en", "xx")
+    write_pairs(first, [("a", "b"), (f"{BACK_TRANSLATION_TAG}a", "b"), ("c", "d"), ("e", "Held")], XX)
+    write_pairs(real, [("c", "d")], XX)
     written, dropped = merge([first], [real], tmp_path / "out.jsonl", "en", "xx", frozenset({"held"}))
     assert written == 1
     assert dropped == {"repeated or real pair": 2, "held-out sentence": 1}
@@ -867,7 +868,7 @@ def test_only_the_scoring_that_follows_is_reserved_for_a_longer_training(others:
 def test_shares_of_the_budget() -> None:
     assert SharedBudget(90.9, "seconds").options(90.9) == ["--time", "90s"]
     assert [planned_rounds(75, 25), planned_rounds(95, 5), planned_rounds(90, 9)] == [1, 3, 2]
-    assert [number_of_teachers(100, used) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
+    assert [number_of_teachers(100, used, 2) for used in (25, 12, 8, 1)] == [1, 2, 3, 3]
     assert [weight_of_pairs(100, synthetic) for synthetic in (50, 500)] == [1.0, 2.5]
     assert useful_lines(3000) == 1000
 

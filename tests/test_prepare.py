@@ -19,7 +19,7 @@ from mtcli.corpus.cache import build as building
 from mtcli.corpus.cache import info as data_info
 from mtcli.corpus.cache.parent import Parent
 from mtcli.corpus.cache.prepare import Prepared, prepare
-from mtcli.corpus.held_out import read_split, source_key
+from mtcli.corpus.held_out import read_directions, read_split, source_key
 from mtcli.corpus.quality.languages import SAMPLE
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.runtime.progress import Progress
@@ -480,7 +480,7 @@ def test_a_missing_or_damaged_split(ready: Ready, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no valid pairs \(an exported model has none\)"):
         read_split(tmp_path, "valid")
     (run / "data" / "test.jsonl").write_bytes(b"")
-    assert read_split(run, "test", empty_ok=True) == []
+    assert read_directions(run, "test", empty_ok=True) == {}
     with pytest.raises(DataError, match="the test split is empty"):
         read_split(run, "test")
     (run / "data" / "test.jsonl").write_bytes(b'{"translation": {"en": "a", "xx": "b"}}\n{"trans')

@@ -127,15 +127,16 @@ def test_capitals_of_the_translation_are_no_error_in_title_case() -> None:
     assert shares["lower case"] == pytest.approx(1)
 
 
-def test_each_form_takes_the_first_pairs_that_have_it() -> None:
+def test_each_form_takes_the_first_pairs_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcli.evaluation.robustness.MAX_PAIRS", 3)
     pairs = [("no mark", "ohne Zeichen"), *PAIRS]
-    found = {variant.form: variant for variant in variants(pairs, ("en", "de"), most=3)}
+    found = {variant.form: variant for variant in variants(pairs, ("en", "de"))}
     assert found[AS_IT_IS].rows == [(0,), (1,), (2,)]
     assert found["no final mark"].rows == [(1,), (2,), (3,)]
     assert found["two sentences"].rows == [(0, 1)]
     assert found["two sentences"].pairs == [(f"no mark {PAIRS[0][0]}", f"ohne Zeichen {PAIRS[0][1]}")]
     assert "four sentences" not in found
-    again = {variant.form: variant for variant in variants(pairs, ("en", "de"), most=3)}
+    again = {variant.form: variant for variant in variants(pairs, ("en", "de"))}
     assert [variant.pairs for variant in found.values()] == [variant.pairs for variant in again.values()]
 
 

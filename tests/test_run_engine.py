@@ -237,8 +237,8 @@ def test_pytorch_translates_if_the_model_was_edited(run: Path) -> None:
 
 def test_a_copied_run_keeps_its_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    hash_file = model_folder._file_sha256
-    monkeypatch.setattr(model_folder, "_file_sha256", lambda path: read.append(path) or hash_file(path))
+    hash_file = model_folder.sha256
+    monkeypatch.setattr(model_folder, "sha256", lambda path: read.append(path) or hash_file(path))
     assert uses_engine(run)
     assert read == []  # a large model is not read at every start
     (run / "model.safetensors").touch()

@@ -2,9 +2,9 @@ import io
 
 import pytest
 
-from mtcli.corpus.readers import safe_xml
-from mtcli.corpus.readers.safe_xml import MAX_DEPTH, decode_xml, iterate_elements, read_xml
 from mtcli.errors import DataError
+from mtcli.text import safe_xml
+from mtcli.text.safe_xml import MAX_DEPTH, decode_xml, iterate_elements, read_xml
 
 TREE = b'<r xml:lang="en"><tu a="1">x<g>y</g> &amp; z</tu><empty/><tu/></r>'
 

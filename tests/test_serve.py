@@ -518,7 +518,7 @@ def test_long_texts_are_split_one_at_a_time_and_short_ones_do_not_wait(monkeypat
 
 
 def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcli.serve.translation.split_lines", lambda text: 1 / 0)
+    monkeypatch.setattr("mtcli.serve.translation._split_lines", lambda text: 1 / 0)
     for q in ("\n" * 100, ["a", "\n" * 99]):
         assert site.json("/translate", q=q)[0] == 413
 

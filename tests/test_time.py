@@ -128,8 +128,9 @@ def simulate(data: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         config = with_defaults(asked("x.tsv", *sets, **options), Workload(10**6, 10**7, "cpu", valid=PAIRS))
         folder = tmp_path / str(len(begun))
         folder.mkdir()
-        trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group(), world.clock)
+        trainer = Trainer(config, folder, torch.device("cpu"), data, 0.0, Group())
         session = trainer.session
+        session.clock = world.clock
         session.budget = dataclasses.replace(session.budget, on_gpu=on_gpu)
         begun.append((session, world))
         if stopped is None:

@@ -12,7 +12,7 @@ from mtcli.corpus.cache.corpora import SYNTHETIC_HELD_OUT
 from mtcli.corpus.cache.prepare import prepare
 from mtcli.corpus.cache.training_sources import TrainingSource, is_synthetic
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.recipes.augment_output import PairOutput, write_pairs
+from mtcli.recipes.augment_output import PairOutput, write_best_pairs
 from mtcli.report.info import summary
 from mtcli.report.plan import describe_sources
 from mtcli.text.languages import Direction
@@ -23,7 +23,7 @@ PAIRS = toy_pairs(60)
 
 def write_synthetic(path: Path, pairs: list[tuple[str, str]], tag: str = "") -> Path:
     records = [{"translation": {"en": tag + src, "xx": tgt}, "log_prob": -1.0, "score": -1.0} for src, tgt in pairs]
-    write_pairs(lambda: records, PairOutput(path, "en", "xx"), keep=1.0)
+    write_best_pairs(lambda: records, PairOutput(path, "en", "xx"), keep=1.0)
     return path
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from mtcli.corpus.quality.corpus import Corpus
 from mtcli.corpus.quality.report import check
-from mtcli.corpus.readers import safe_xml
 from mtcli.corpus.readers.language_guess import guess_languages
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError, UsageError
+from mtcli.text import safe_xml
 from mtcli.text.lines import Counts
 
 PAIRS = [("A dog & a cat.", "Ein Hund & eine Katze."), ("Hello", "Hallo")]

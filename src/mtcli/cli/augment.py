@@ -204,7 +204,8 @@ def _identity(
 ) -> dict[str, Any]:
     """Return everything that decides the pairs, by the name that a message can use."""
     from mtcli import __version__
-    from mtcli.translate.backends.exported import model_digest, sha256
+    from mtcli.runtime.files import sha256
+    from mtcli.storage.model_folder import model_digest
 
     digests = {
         "--model": [model_digest(folder) for folder in folders],

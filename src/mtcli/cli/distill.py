@@ -162,8 +162,8 @@ def distill(
     request = Request(
         teachers=tuple(teacher),
         train=tuple(train),
-        valid=tuple(valid) if valid else None,
-        test=tuple(test) if test else None,
+        valid=tuple(valid or ()),
+        test=tuple(test or ()),
         src=tuple(src or ()),
         tgt=tuple(tgt or ()),
         both_directions=both_directions,

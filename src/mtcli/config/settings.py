@@ -27,7 +27,6 @@ class Setting:
 
     name: str
     """The key of `--set`, such as `train.lr`."""
-    section: str
     type: str
     """The type in words, such as `integer`, or the values to choose from."""
     default: str
@@ -48,10 +47,10 @@ class Section:
 
 def sections() -> Iterator[Section]:
     """Yield the sections of `config.toml` in order, the settings without a section first."""
-    preset = _setting("preset", GENERAL, Config.model_fields["preset"])
+    preset = _setting("preset", Config.model_fields["preset"])
     yield Section(GENERAL, "The size of the model.", (preset,))
     for name, model in SECTIONS.items():
-        settings = tuple(_setting(f"{name}.{key}", name, field) for key, field in model.model_fields.items())
+        settings = tuple(_setting(f"{name}.{key}", field) for key, field in model.model_fields.items())
         yield Section(name, model.__doc__ or "", settings)
 
 
@@ -78,14 +77,14 @@ def to_text() -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-def _setting(name: str, section: str, field: FieldInfo) -> Setting:
+def _setting(name: str, field: FieldInfo) -> Setting:
     annotation = _without_none(field.annotation)
     choices = _choices(annotation)
     kind = ", ".join(choices) if get_origin(annotation) is Literal else _type_in_words(annotation)
     if name == "train.time":
         kind = "duration"
     default = "automatic" if name in AUTOMATIC else as_text(field.default)
-    return Setting(name, section, kind, default, field.description or "", choices)
+    return Setting(name, kind, default, field.description or "", choices)
 
 
 def _without_none(annotation: Any) -> Any:

@@ -171,9 +171,9 @@ def write_split(run: Path, name: str, split: ByDirection) -> None:
     replace_file(_path(run, name), "".join(lines).encode())
 
 
-def read_split(run: Path, name: str, *, empty_ok: bool = False) -> list[Pair]:
-    """Read the pairs of the `valid` or `test` split, those of all directions; see `read_directions`."""
-    return list(chain.from_iterable(read_directions(run, name, empty_ok=empty_ok).values()))
+def read_split(run: Path, name: str) -> list[Pair]:
+    """Read the pairs of a split, those of all directions; see `read_directions`."""
+    return list(chain.from_iterable(read_directions(run, name).values()))
 
 
 def read_directions(run: Path, name: str, *, empty_ok: bool = False) -> ByDirection:

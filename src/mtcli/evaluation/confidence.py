@@ -131,7 +131,7 @@ def _split_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
     return "", source
 
 
-def examples_of(
+def _examples_of(
     translator: Translator,
     options: Options,
     pairs: Sequence[Pair],
@@ -205,7 +205,7 @@ def calibrate(
     lines += [(pair, True) for kind in noisy.values() for pair in kind]
     random.shuffle(lines)
     is_noisy = [is_noise for _, is_noise in lines]
-    examples = examples_of(translator, options, [pair for pair, _ in lines], seconds_left, is_noisy=is_noisy)
+    examples = _examples_of(translator, options, [pair for pair, _ in lines], seconds_left, is_noisy=is_noisy)
     if sum(not example.is_noisy for example in examples) < MIN_PAIRS:
         raise TooFewError
     return fit(examples, options.beam_size)

@@ -311,7 +311,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     return replace(evaluation, terms=[TermsScore.of(terms, sources or [], system) for system in systems])
 
 
-def directions_to_score(request: EvaluationRequest) -> list[Direction]:
+def _directions_to_score(request: EvaluationRequest) -> list[Direction]:
     """Return the directions of the run's own pairs that a request is about; none if it names other pairs.
 
     Raises:
@@ -333,9 +333,9 @@ def directions_to_score(request: EvaluationRequest) -> list[Direction]:
 
 
 def own_directions(request: EvaluationRequest) -> list[Direction]:
-    """Return the same as `directions_to_score`, or none if the run has no pairs, which `evaluate` reports."""
+    """Return the same as `_directions_to_score`, or none if the run has no pairs, which `evaluate` reports."""
     try:
-        return directions_to_score(request)
+        return _directions_to_score(request)
     except DataError:
         return []
 
@@ -556,7 +556,7 @@ def _sources_and_references(
         return _read_table(request.pairs, translator, request, counts)
     if request.ref_files:
         return _read_files(request, counts)
-    direction, *others = directions_to_score(request)
+    direction, *others = _directions_to_score(request)
     if others:
         raise UsageError(
             f"the run has several directions ({direction}, {', '.join(map(str, others))}); choose one with --to"

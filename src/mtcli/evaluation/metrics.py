@@ -34,8 +34,6 @@ class Score:
     value: float
     signature: str
     """sacrebleu's signature, which names all settings."""
-    nrefs: int
-    """Number of reference sets."""
     confidence: tuple[float, float] | None
     """Mean and half width of the 95% interval by bootstrap resampling."""
     json: str = field(repr=False, compare=False)
@@ -101,7 +99,6 @@ def score(
                 name=result.name,
                 value=float(result.score),
                 signature=signature,
-                nrefs=len(references),
                 confidence=interval,
                 json=result.format(width=1, signature=signature, is_json=True),
             )

@@ -163,19 +163,18 @@ def _line(form: FormScores) -> str:
     return line.rstrip() if form.kept is None else f"{line} {form.kept:>6.1%}"
 
 
-def variants(pairs: Sequence[Pair], languages: tuple[str, str], *, most: int = MAX_PAIRS) -> list[Variant]:
+def variants(pairs: Sequence[Pair], languages: tuple[str, str]) -> list[Variant]:
     """Return the test pairs as they are, and in each form that the languages have.
 
-    Of each form, the first pairs to which it applies are taken.
+    Of each form, the first `MAX_PAIRS` pairs to which it applies are taken.
 
     Args:
         pairs: The test pairs.
         languages: Their languages.
-        most: Pairs of a form, at most.
     """
-    first = list(pairs[:most])
+    first = list(pairs[:MAX_PAIRS])
     found = [Variant(AS_IT_IS, [(row,) for row in range(len(first))], first, [str] * len(first))]
-    found += [_variant(form, pairs, languages, most) for form in FORMS]
+    found += [_variant(form, pairs, languages) for form in FORMS]
     for name, number in JOINED.items():
         rows = [tuple(range(start, start + number)) for start in range(0, len(first) - number + 1, number)]
         lines = [joined([first[row] for row in group]) for group in rows]
@@ -183,14 +182,14 @@ def variants(pairs: Sequence[Pair], languages: tuple[str, str], *, most: int = M
     return [variant for variant in found if variant.pairs]
 
 
-def _variant(form: str, pairs: Sequence[Pair], languages: tuple[str, str], most: int) -> Variant:
+def _variant(form: str, pairs: Sequence[Pair], languages: tuple[str, str]) -> Variant:
     """Return the pairs in a form of `FORMS`."""
     random = Random(f"{SEED} {form}")
     rows: list[int] = []
     lines: list[Pair] = []
     symbols: list[str] = []
     for row, pair in enumerate(pairs):
-        if len(lines) == most:
+        if len(lines) == MAX_PAIRS:
             break
         if form in PLACES:
             new = symbol(languages, random)

@@ -20,6 +20,7 @@ from mtcli.corpus.held_out import ByDirection, read_directions
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_model
 from mtcli.model.transformer import Transformer
+from mtcli.runtime.files import sha256
 from mtcli.runtime.outputs import check_replaceable, folder_beside, real_path, whole_folder
 from mtcli.runtime.wording import counted
 from mtcli.search.length import penalty_formula
@@ -30,7 +31,7 @@ from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
-from mtcli.translate.backends.exported import FORMAT, sha256
+from mtcli.translate.backends.exported import FORMAT
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options

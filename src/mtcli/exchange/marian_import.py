@@ -26,7 +26,7 @@ from mtcli.exchange.marian_config import (
     shape_of,
 )
 from mtcli.exchange.marian_weights import parameters_of, read_weights
-from mtcli.runtime.files import read_regular, write_file
+from mtcli.runtime.files import read_regular, sha256, write_file
 from mtcli.runtime.outputs import check_replaceable, whole_folder
 from mtcli.storage import CONFIDENCE, ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
@@ -34,7 +34,6 @@ from mtcli.text.languages import checked
 from mtcli.text.tokenizer import sentencepiece_file
 from mtcli.text.tokenizer.sentencepiece import MarianVocabulary, SentencePieceSide
 from mtcli.text.tokenizer.tokenizer import Tokenizer
-from mtcli.translate.backends.exported import sha256
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,13 @@ from typing import Any, Literal
 
 from mtcli.corpus.quality.rules import tidy
 from mtcli.errors import DataError, UsageError
-from mtcli.recipes.augment_output import AugmentState, PairOutput, Record, unfinished_output, write_pairs
+from mtcli.recipes.augment_output import AugmentState, PairOutput, unfinished_output, write_best_pairs
 from mtcli.recipes.monolingual import (
     BLANK,
     DUPLICATE,
     TOO_LONG,
     WRONG_SCRIPT,
+    Record,
     has_wrong_script,
     is_in_other_language,
     main_script,
@@ -165,7 +166,7 @@ def augment(
                 bar.update(len(window))
         report_counts(counts)
         state = unfinished.state
-        written, low = write_pairs(unfinished.records, output, synthesis.keep)
+        written, low = write_best_pairs(unfinished.records, output, synthesis.keep)
     return AugmentReport(state.lines, written, Counter(state.dropped) + Counter({LOW_SCORE: low}))
 
 

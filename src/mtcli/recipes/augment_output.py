@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from mtcli.corpus.cache.training_sources import SCORES
 from mtcli.errors import StoppedError, StorageError, UsageError
+from mtcli.recipes.monolingual import Record
 from mtcli.runtime.files import folder_lock, read_regular, replace_file, storage_errors, sync_folder
 from mtcli.runtime.outputs import real_path, whole_files
 from mtcli.runtime.signals import stopped, stopped_by_signals
@@ -29,9 +30,6 @@ RECORDS = "records.jsonl"
 STATE = "state.json"
 
 SUFFIXES = (".tsv", ".jsonl")
-
-Record = Mapping[str, Any]
-"""One pair: `translation` with a text for each language, and the scores."""
 
 
 class AugmentState(BaseModel):
@@ -216,7 +214,7 @@ class PairOutput:
         return self.path.name.lower().endswith(".gz")
 
 
-def write_pairs(records: Callable[[], Iterable[Record]], output: PairOutput, keep: float) -> tuple[int, int]:
+def write_best_pairs(records: Callable[[], Iterable[Record]], output: PairOutput, keep: float) -> tuple[int, int]:
     """Write the records with the best scores, in their order.
 
     Args:

@@ -1,25 +1,29 @@
-"""Monolingual text for recipes: its usable lines, warnings about its language, and which translations are kept."""
+"""Text of recipes: its usable lines, warnings about its language, which translations are kept, and files of pairs."""
 
+import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from mtcli.corpus.held_out import source_key
 from mtcli.corpus.quality.languages import MIN_FOUND, MIN_SAMPLE, SAMPLE, SURE
 from mtcli.corpus.quality.rules import BIT, MIN_WORDS, REMOVES, num_words, rules, script
-from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.runtime.files import new_file
 from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import LanguageIdentifier
-from mtcli.text.languages import base
-from mtcli.text.lines import Counts, read_lines
+from mtcli.text.languages import Direction, base
+from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.writing_systems import letter_runs, unspaced
 
 log = logging.getLogger(__name__)
+
+Record = Mapping[str, Any]
+"""A line of a file of pairs: `translation` with a text for each language, and the scores of a synthetic pair."""
 
 FREQUENT = 500
 """Number of the most frequent words of a language that are compared. Rare words are often names and borrowed words."""
@@ -39,19 +43,6 @@ TOO_LONG = "too many tokens"
 
 _TESTS = {rule.name: rule.test for rule in rules() if rule.test and BIT[rule.name] & REMOVES}
 """The rules of `data clean` by which a pair is removed."""
-
-
-def held_out_keys(corpora: Sequence[str], src: str, tgt: str, *, replace: bool = False) -> frozenset[str]:
-    """Return the keys (see `source_key`) of both sides of all held-out pairs.
-
-    Args:
-        corpora: Held-out pairs, in any form that `--train` takes.
-        src: Source language.
-        tgt: Target language.
-        replace: Read invalid UTF-8 as U+FFFD.
-    """
-    pairs = (pair for corpus in corpora for pair in read_pairs(corpus, src, tgt, replace=replace))
-    return frozenset(source_key(text) for pair in pairs for text in pair)
 
 
 @dataclass(frozen=True)
@@ -90,19 +81,28 @@ class Text:
             log.info("%s: read %s as U+FFFD", self.path, counted(counts.replaced, "invalid byte"))
 
 
-def write_lines(lines: Iterable[str], path: Path, chosen: Callable[[int], bool]) -> int:
-    """Write the lines whose index is chosen, and return their number.
+def write_lines(lines: Iterable[str], path: Path) -> int:
+    """Write lines, and return their number.
 
     Raises:
         StorageError: The file cannot be written.
     """
     number = 0
     with new_file(path) as file:
-        for index, line in enumerate(lines):
-            if chosen(index):
-                file.write(line.encode() + b"\n")
-                number += 1
+        for line in lines:
+            file.write(line.encode() + b"\n")
+            number += 1
     return number
+
+
+def write_records(records: Iterable[Record], path: Path) -> int:
+    """Write JSON objects, one on each line, and return their number. See `write_lines` for the error."""
+    return write_lines((json.dumps(record, ensure_ascii=False) for record in records), path)
+
+
+def write_pairs(path: Path, pairs: Iterable[Pair], direction: Direction) -> int:
+    """Write pairs as JSON objects with a key for each language, and return their number. See `write_lines`."""
+    return write_records(({"translation": dict(zip(direction, pair, strict=True))} for pair in pairs), path)
 
 
 def warning_about(text: Sequence[str], own: Sequence[str], other: Sequence[str], language: str) -> str | None:

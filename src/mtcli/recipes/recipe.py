@@ -1,4 +1,4 @@
-"""A recipe: its stages, the folder with its progress, and the settings that it passes on.
+"""A recipe: its stages, and the folder with its progress.
 
 The stages are plain `mtcli` commands that run in subprocesses, one after the other. Each is shown as a user can run it.
 A recipe that was interrupted skips the stages that are done, and runs the interrupted command again, which continues
@@ -10,24 +10,25 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from mtcli.corpus.cache.info import Fingerprint, fingerprint
 from mtcli.errors import DataError, StageError, StoppedError, StorageError, UsageError
-from mtcli.runtime.files import folder_lock, read_regular, replace_file, storage_errors
+from mtcli.runtime.files import folder_lock, read_regular, replace_file, sha256, storage_errors
 from mtcli.runtime.signals import noted_signals, stopped
 from mtcli.storage.run_name import RUNS, point_to
-from mtcli.translate.backends.exported import sha256
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +51,6 @@ SET_SIGNAL_OF_PARENTS_DEATH = 1
 """`PR_SET_PDEATHSIG` of prctl(2)."""
 
 STANDARD_ERROR = 2
-
-GIVEN_BY_OPTIONS = (
-    "data.train", "data.corpora", "data.valid", "data.test", "data.src", "data.tgt", "data.both_directions",
-    "data.swap", "data.replace", "train.time", "train.max_steps", "preset",
-)  # fmt: skip
-"""Settings that a recipe has options for, or chooses itself, and gives to its stages."""
-
-
-def as_argument(path: str | Path) -> str:
-    """Return a path as an argument of a command. A name that begins with a dash would be read as an option."""
-    return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def weighted(corpus: Path, weight: float) -> str:
-    """Return a corpus for `--train`, with its weight."""
-    return str(corpus) if weight == 1 else f"{corpus}@{weight:g}"
 
 
 @dataclass(frozen=True)
@@ -102,6 +87,7 @@ class Changes:
 
 
 NO_CHANGES = Changes()
+NO_INPUTS: Mapping[str, Fingerprint] = {}
 
 
 class _DoneStage(BaseModel):
@@ -140,18 +126,27 @@ class Recipe:
         name: The command of the recipe, such as `improve`.
         identity: What the recipe was asked for, by the name that a message can use.
         changes: How the command may differ from the one that began the recipe.
+        inputs: The `fingerprint` of each file of the user that stages read, when the command began, by name.
 
     Raises:
         UsageError: The folder belongs to another recipe, or to one with another identity.
         StorageError: Its state is damaged, or is that of another version.
     """
 
-    def __init__(self, folder: Path, name: str, identity: Mapping[str, Any], changes: Changes = NO_CHANGES):
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        identity: Mapping[str, Any],
+        changes: Changes = NO_CHANGES,
+        inputs: Mapping[str, Fingerprint] = NO_INPUTS,
+    ):
         self.folder = folder
         self.name = name
         self._path = folder / STATE
         self._identity = json.loads(json.dumps(identity))  # tuples become lists, as in the file
         self._changes = changes
+        self._inputs = inputs
         self._state = _State(format=1, recipe=name, identity=self._identity)
         if self._path.exists():
             self._state = self._load()
@@ -162,15 +157,12 @@ class Recipe:
         """Return the state in the folder, with the identity of this command."""
         try:
             state = _State.model_validate_json(read_regular(self._path))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"])) or "JSON"
-            raise StorageError(
-                f"{self._path}: is damaged, or was written by another version of mtcli ({where}: {problem['msg']}); "
-                "choose another --out"
-            ) from None
         except (OSError, ValueError) as error:
-            raise StorageError(f"{self._path}: cannot be read ({error}); choose another --out") from None
+            reason = " ".join(str(error).split())[:200]
+            raise StorageError(
+                f"{self._path}: cannot be read, or was written by another version of mtcli ({reason}); choose another "
+                "--out"
+            ) from None
         if state.recipe != self.name:
             raise UsageError(
                 f"{self.folder}: was begun by mtcli {state.recipe}, not by mtcli {self.name}; choose another --out"
@@ -233,6 +225,11 @@ class Recipe:
         return f" ({' or '.join(ways)} extends it)" if ways else ""
 
     @property
+    def has_begun(self) -> bool:
+        """True if a stage has begun."""
+        return bool(self._state.begun)
+
+    @property
     def commands(self) -> list[str]:
         """The commands of the stages that have ended, in their order."""
         return [done.command for done in self._state.stages.values()]
@@ -254,16 +251,13 @@ class Recipe:
         self._saved_at = time.monotonic()
         replace_file(self._path, self._state.model_dump_json(indent=1).encode())
 
-    def run(self, stage: Stage, check_inputs: Callable[[], None] = lambda: None) -> str:
+    def run(self, stage: Stage) -> str:
         """Run a stage, unless it is done, and return its standard output, if that is captured.
-
-        Args:
-            stage: The stage.
-            check_inputs: Called when the command has ended. If it raises an error, the stage is not done.
 
         Raises:
             StageError: The command failed. It has reported why, unless a signal ended it.
             StoppedError: A signal arrived. The command was stopped first.
+            DataError: An input was changed.
             StorageError: The state cannot be written.
         """
         done = self._state.stages.get(stage.name)
@@ -274,13 +268,30 @@ class Recipe:
         begun = self._state.begun.setdefault(stage.name, self.elapsed())
         try:
             output = run_command(stage, self._save_sometimes)
-            check_inputs()
+            self._check_inputs()
         finally:
             self._save()
         seconds = self.elapsed() - begun
         self._state.stages[stage.name] = _DoneStage(command=str(stage), seconds=seconds, output=output)
         self._save()
         return output
+
+    def _check_inputs(self) -> None:
+        """Check that no input was changed: several stages read the same file, and some only after hours.
+
+        Raises:
+            DataError: One was changed, or cannot be read.
+        """
+        for name, before in self._inputs.items():
+            try:
+                now = fingerprint(Path(name), before)
+            except OSError as error:
+                raise DataError(f"{name}: cannot be read any more ({error.strerror or error}); restore it") from None
+            if now != before:
+                raise DataError(
+                    f"{name}: was changed while this command runs; restore it and run the same command again, or "
+                    f"{self._changes.remedy}"
+                )
 
     def seconds_of(self, name: str) -> float:
         """Return how long a stage that has ended took, also before it was interrupted."""
@@ -290,7 +301,9 @@ class Recipe:
         """Return a value that is computed once, such as a measured speed. It consists of JSON types."""
         values = self._state.values
         if name not in values:
-            values[name] = compute()
+            found = compute()
+            self._check_inputs()
+            values[name] = found
             self._save()
         return values[name]
 
@@ -339,32 +352,33 @@ def open_recipe(
     name: str,
     identity: Mapping[str, Any],
     changes: Changes = NO_CHANGES,
+    inputs: Mapping[str, Fingerprint] = NO_INPUTS,
 ) -> Iterator[Recipe]:
     """Create, open and lock the folder of a recipe. See `Recipe` for the arguments.
 
-    If the block refuses the request and has written nothing, the folder is left as it was found.
+    If the block refuses the request before a stage has begun, the folder of a new recipe is left as it was found.
 
     Raises:
         LockedError: Another process works in the folder.
         UsageError: The folder holds something other than this recipe.
         StorageError: The folder cannot be written, or its state cannot be read.
     """
-    is_recipe = (folder / STATE).exists()
-    others = _others(folder) if folder.is_dir() and not is_recipe else []
-    if others:
+    is_new = not (folder / STATE).exists()
+    others = sorted(path.name for path in folder.iterdir() if path.name != ".lock") if folder.is_dir() else []
+    if is_new and others:
         raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with folder_lock(folder, "works in this folder"):
-            recipe = Recipe(folder, name, identity, changes)
+            recipe = Recipe(folder, name, identity, changes, inputs)
             recipe._save()
             try:
                 yield recipe
             except (DataError, UsageError):
-                if not _others(folder):
-                    (folder / STATE).unlink(missing_ok=True)
+                if is_new and not recipe.has_begun:
+                    delete_files(path for path in folder.iterdir() if path.name != ".lock")
                 raise
     except (DataError, UsageError):
         with suppress(OSError):  # a folder that is not empty stays
@@ -373,9 +387,13 @@ def open_recipe(
         raise
 
 
-def _others(folder: Path) -> list[str]:
-    """Return the names of what a folder holds besides the state and the lock."""
-    return sorted(path.name for path in folder.iterdir() if path.name not in (STATE, ".lock"))
+def delete_files(paths: Iterable[Path]) -> None:
+    """Delete files, and folders with their content."""
+    for path in list(paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def is_stage(run: Path) -> bool:
@@ -453,24 +471,3 @@ def _wait(child: subprocess.Popen[bytes], received: Sequence[int], while_waiting
             if received and not is_stopping:
                 child.terminate()
                 is_stopping = True
-
-
-def setting_name(text: str) -> str:
-    """Return the name in a `--set section.key=value`."""
-    return text.partition("=")[0].strip()
-
-
-def check_settings(sets: Sequence[str], command: str) -> None:
-    """Check that `--set` names no setting in `GIVEN_BY_OPTIONS`. It would contradict the other stages.
-
-    Args:
-        sets: `section.key=value` strings.
-        command: The command of the recipe, for the message.
-
-    Raises:
-        UsageError: It names one.
-    """
-    for text in sets:
-        name = setting_name(text)
-        if name in GIVEN_BY_OPTIONS:
-            raise UsageError(f"--set {text}: give {name} by the option of its own; see mtcli {command} --help")

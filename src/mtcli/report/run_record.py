@@ -241,7 +241,7 @@ def _test_rows(record: RunRecord, test: Event | None, split: str) -> list[ScoreR
         return []
     pairs = test["pairs"]
     is_few = pairs < FEW_TEST_PAIRS
-    measured = f"{mean_of_directions(test)}{counted(pairs, 'test pair')}, beam {test['beam_size']}"
+    measured = f"{_mean_of_directions(test)}{counted(pairs, 'test pair')}, beam {test['beam_size']}"
     if is_few:
         measured = f"{measured}; too few pairs for the score to mean anything"
     rows = []
@@ -259,7 +259,7 @@ def _validation_rows(record: RunRecord) -> list[ScoreRow]:
     model = mean_in_words(best["steps"]).removeprefix("the ") if "steps" in best else f"step {best['step']:,}"
     rows = []
     for key, name in METRIC_NAMES.items():
-        measured = f"{mean_of_directions(best)}validation pairs, greedy, {model}"
+        measured = f"{_mean_of_directions(best)}validation pairs, greedy, {model}"
         if key == "bleu":
             measured += f"; tokenizer {best.get('tokenize', DEFAULT)}"
         measured += selection_remark(key, best["metric"])
@@ -297,7 +297,7 @@ def direction_table(record: RunRecord) -> list[list[str]]:
     return table
 
 
-def mean_of_directions(event: Event) -> str:
+def _mean_of_directions(event: Event) -> str:
     """Return what the figures of an event are means of, for the start of a description; empty for one direction."""
     directions = event.get("directions")
     return f"mean of {len(directions)} directions; " if directions else ""

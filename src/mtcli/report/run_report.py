@@ -114,7 +114,7 @@ def to_card(record: RunRecord) -> str:
             f"- {json.dumps(language, ensure_ascii=False)}"
             for language in languages  # YAML reads an unquoted `no` as false
         ),
-        directions=describe_directions(data),
+        directions=_describe_directions(data),
         directions_in_words=", ".join(f"from {src} to {tgt}" for src, tgt in data.directions),
         to="".join(f"{word} " for word in to_option(targets)),
         name=record.name,
@@ -177,7 +177,7 @@ def _describe(confidence: Confidence) -> str:
     )
 
 
-def describe_directions(data: DataConfig) -> str:
+def _describe_directions(data: DataConfig) -> str:
     """Return the directions of a run: `es → gn, es → nah`."""
     return ", ".join(map(str, data.directions))
 
@@ -247,7 +247,7 @@ def to_html(record: RunRecord) -> str:
         made += [("stage", text) for text in record.recipe.commands]
     page = Template(page_template("mtcli.report"))
     return page.substitute(
-        title=escape(f"{record.name}: {describe_directions(config.data)}"),
+        title=escape(f"{record.name}: {_describe_directions(config.data)}"),
         status=escape(record.status),
         scores=_scores(record),
         confidence=_confidence(record.confidence),

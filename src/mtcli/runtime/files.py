@@ -4,6 +4,7 @@ A file is written under a temporary name, synced and renamed.
 """
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -185,23 +186,28 @@ def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:
         raise
 
 
-def read_regular(path: Path, inside: Path | None = None, most: int = limits.METADATA) -> bytes:
+def read_regular(path: Path, most: int = limits.METADATA) -> bytes:
     """Read a small file whole. A file over the limit is refused before any of it is read.
 
     Args:
         path: The file, or a link to one.
-        inside: See `open_regular`.
         most: The largest size in bytes.
 
     Raises:
         OSError: See `open_regular`; also if the file is larger than `most`.
     """
-    with open_regular(path, inside) as file:
+    with open_regular(path) as file:
         too_large = os.fstat(file.fileno()).st_size > most
         content = b"" if too_large else file.read(most + 1)  # the file may have grown since
     if too_large or len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes, the limit for such a file", str(path))
     return content
+
+
+def sha256(path: Path, inside: Path | None = None) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside` and the errors."""
+    with open_regular(path, inside) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_regular(path: Path, inside: Path | None = None) -> None:

@@ -92,7 +92,6 @@ class RequiredPhrases:
         """The number of tokens of each phrase, if it is written after a word."""
         self.total = sum(self.lengths)
         """The number of tokens with which all phrases can be written."""
-        self.all_met = (1 << len(phrases)) - 1
         self._children: list[dict[int, int]] = [{}]
         self._completed: list[list[int]] = [[]]  # the phrases that end at each node
         self._below: list[dict[int, int]] = [{}]  # phrases that can be completed from each node: tokens to their end

@@ -197,7 +197,7 @@ class TranslationService:
             HTTPException: See `translate_texts`.
         """
         if self.models.is_same_language(fields.source, fields.target):
-            lines = [line for text in fields.texts for line in split_lines(text)]
+            lines = [line for text in fields.texts for line in _split_lines(text)]
             return [(Translation(line, (Candidate(line, 0.0, 0.0),)), []) for line in lines]
         with self._counted(fields.texts) as counted:
             model = (await self._choose(fields)).model
@@ -231,7 +231,7 @@ class TranslationService:
                 model, document = await self._in_thread(_read_with_first, upload, [chosen, model])
 
         def work(translator: WaitingTranslator) -> bytes:
-            options = model.options_to(upload.target, terms=parse_request_terms(upload.terms))
+            options = model.options_to(upload.target, terms=_parse_request_terms(upload.terms))
             src, tgt = model.src, model.target_of(upload.target)
             memory = model.memory_to(upload.target)
             with translator.preparation():
@@ -259,11 +259,11 @@ class TranslationService:
         if len(candidates) > 1 and source == "auto":
             raise HTTPException(400, "source: this server has several source languages; name one")
         model = candidates[0]
-        lines = split_lines(fields.q)
+        lines = _split_lines(fields.q)
         if len(lines) > self.limits.lines:
             raise HTTPException(413, f"{len(lines)} lines; this server takes {self.limits.lines} at a time")
         try:
-            pairs = corrected_pairs(lines, split_lines(fields.s))
+            pairs = corrected_pairs(lines, _split_lines(fields.s))
         except DataError as error:
             raise HTTPException(400, str(error)) from None
         if not pairs:
@@ -491,7 +491,7 @@ def translate_texts(
     segments = [segment for document in documents for segment in document.segments]
     if len(segments) > max_segments:
         raise TooLongError(f"{len(segments):,} paragraphs; this server takes {max_segments:,} in a request")
-    options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
+    options = model.options_to(fields.target, terms=_parse_request_terms(fields.terms))
     src, tgt = model.src, model.target_of(fields.target)
     memory = model.memory_to(fields.target)
     matches: list[tuple[MemoryMatch, ...]] = []
@@ -528,8 +528,8 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
         DataError: The terms are malformed, or too many.
         AbandonedError, TooLongError, FullError: See `WaitingTranslator.translate`.
     """
-    lines = [line for text in fields.texts for line in split_lines(text)]
-    terms = parse_request_terms(fields.terms)
+    lines = [line for text in fields.texts for line in _split_lines(text)]
+    terms = _parse_request_terms(fields.terms)
     options = model.options_to(fields.target, alignments=True, terms=terms)
     translator.choice = None
     memory = model.memory_to(fields.target)
@@ -546,7 +546,7 @@ def _warnings_of(line: Translation, model: ServedModel) -> list[str]:
     return [] if is_remembered and is_whole else warnings_of(line, model.translator.tokenizer)
 
 
-def parse_request_terms(field: str | list[str]) -> Terms | None:
+def _parse_request_terms(field: str | list[str]) -> Terms | None:
     """Parse the terms of a request; None: it has none.
 
     Raises:
@@ -555,7 +555,7 @@ def parse_request_terms(field: str | list[str]) -> Terms | None:
     text = field if isinstance(field, str) else "\n".join(field)
     if not text.strip():
         return None
-    lines = split_lines(text)
+    lines = _split_lines(text)
     if len(lines) > MAX_TERMS:
         raise DataError(f"terms: {len(lines):,} lines; this server takes {MAX_TERMS:,}")
     return parse_terms(lines, "terms")
@@ -581,7 +581,7 @@ def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> l
     return texts
 
 
-def split_lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Split a text at LF or CRLF. An empty text has one line."""
     return [line.removesuffix("\r") for line in text.split("\n")]
 

@@ -65,12 +65,12 @@ def set_parameters(model: torch.nn.Module, tensors: Tensors, where: Path) -> Non
         ModelError: A name, shape or type differs. The message names the first that does.
     """
     own = parameters(model)
-    check_parameters(own, tensors, where)
+    _check_parameters(own, tensors, where)
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
 
 
-def check_parameters(own: Tensors, tensors: Tensors, where: Path) -> None:
+def _check_parameters(own: Tensors, tensors: Tensors, where: Path) -> None:
     """Check that tensors have the names, shapes and types of the parameters of a model.
 
     Args:
@@ -105,7 +105,7 @@ def mean_parameters(folders: Sequence[Path]) -> Tensors:
     total = {name: tensor.double() for name, tensor in first.items()}
     for folder in folders[1:]:
         tensors, _ = read_tensors(folder / "model.safetensors")
-        check_parameters(first, tensors, folder)
+        _check_parameters(first, tensors, folder)
         for name, tensor in tensors.items():
             total[name] += tensor
     return {name: (tensor / len(folders)).to(first[name].dtype) for name, tensor in total.items()}

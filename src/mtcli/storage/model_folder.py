@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from mtcli.runtime.files import open_regular
+from mtcli.runtime.files import open_regular, sha256
+from mtcli.storage import PROVENANCE
 
 MAX_HEADER = 100 * 2**20
 """Size limit of the header of a safetensors file, in bytes; it is that of the safetensors library."""
@@ -26,6 +27,25 @@ def tokenizer_file(model: Path) -> Path:
     """Return the `tokenizer.json` of a model, which need not exist: its own, or that of the run of a checkpoint."""
     own = model / "tokenizer.json"
     return own if own.exists() else run_of(model) / "tokenizer.json"
+
+
+def model_weights(folder: Path) -> Path:
+    """Return the file with the weights of a run, a checkpoint or an exported model, which exists."""
+    file = folder / "model.safetensors"
+    return file if file.is_file() else folder / "model.bin"
+
+
+def model_digest(folder: Path) -> str:
+    """Return a SHA-256 of everything in a model folder that decides its translations, in hexadecimal digits.
+
+    The weights of a run name its settings. Those of an exported model are in its `mtcli.json`, with the checksums of
+    its other files.
+    """
+    digest = sha256(model_weights(folder))
+    about = folder / PROVENANCE
+    if not about.is_file():
+        return digest
+    return hashlib.sha256(f"{digest} {sha256(about)}".encode()).hexdigest()
 
 
 class ModelIdentity(BaseModel):
@@ -49,9 +69,7 @@ def identity_of(path: Path) -> ModelIdentity:
         ValueError: It is not a model of mtcli.
     """
     status = path.stat()
-    return ModelIdentity(
-        digest=_digest(path), size=status.st_size, mtime_ns=status.st_mtime_ns, sha256=_file_sha256(path)
-    )
+    return ModelIdentity(digest=_digest(path), size=status.st_size, mtime_ns=status.st_mtime_ns, sha256=sha256(path))
 
 
 def has_identity(path: Path, identity: ModelIdentity) -> bool:
@@ -66,7 +84,7 @@ def has_identity(path: Path, identity: ModelIdentity) -> bool:
         status = path.stat()
         if status.st_size != identity.size:
             return False
-        return status.st_mtime_ns == identity.mtime_ns or _file_sha256(path) == identity.sha256
+        return status.st_mtime_ns == identity.mtime_ns or sha256(path) == identity.sha256
     except (OSError, ValueError):
         return False
 
@@ -88,8 +106,3 @@ def _digest(path: Path) -> str:
         return str(about["sha256"])
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: not a model of mtcli") from error
-
-
-def _file_sha256(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

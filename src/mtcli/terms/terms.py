@@ -112,7 +112,7 @@ class Terms:
         found = []
         for first, key in enumerate(keys):
             for number in range(min(self._longest.get(key, 0), len(keys) - first), 0, -1):
-                term = self._term_at(line, words[first : first + number], tuple(keys[first : first + number]))
+                term = self._term_at(words[first : first + number], tuple(keys[first : first + number]))
                 if term is not None:
                     found.append((number, first, term))
         found.sort(key=lambda place: (-place[0], place[1]))
@@ -130,7 +130,7 @@ class Terms:
                 matches.append(Match(term, start, end, _forms(term, text), text.isupper()))
         return sorted(matches, key=lambda match: match.start)
 
-    def _term_at(self, line: str, words: Sequence[Word], key: tuple[str, ...]) -> Term | None:
+    def _term_at(self, words: Sequence[Word], key: tuple[str, ...]) -> Term | None:
         """Return the term that these words of a line are: one as it is written, otherwise one in another case.
 
         Of several others, one without capitals is taken.

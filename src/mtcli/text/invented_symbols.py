@@ -74,10 +74,10 @@ def symbol(languages: tuple[str, str], random: Random) -> str:
         return _smiley(random)
     if kind < 0.70:
         return random.choice(_USUAL_SIGNS if random.random() < 0.5 else _SIGNS)
-    return word_symbol(languages, random)
+    return _word_symbol(languages, random)
 
 
-def word_symbol(languages: tuple[str, str], random: Random) -> str:
+def _word_symbol(languages: tuple[str, str], random: Random) -> str:
     """Return a symbol that has letters or digits, and so is written with spaces around it: a URL, or `5 km`."""
     kind = random.random()
     if kind < 0.35:

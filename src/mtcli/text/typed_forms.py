@@ -126,7 +126,7 @@ def doubled_final_mark(pair: Pair, languages: tuple[str, str], random: Random) -
         if match is None or len(match[1]) > 1:
             return None
         marks.append(match[1])
-    src, tgt = (_kind(mark, language) for mark, language in zip(marks, languages, strict=True))
+    src, tgt = map(_kind, marks)
     if src != tgt or src == "…":
         return None
     # Three full stops are an ellipsis, and two are an error, so three are more frequent.
@@ -247,7 +247,7 @@ def _final_mark(text: str, language: str) -> re.Match[str] | None:
     return _FINAL_MARK["el" if base(language) == "el" else ""].search(text)
 
 
-def _kind(mark: str, language: str) -> str:
+def _kind(mark: str) -> str:
     """Return the sign of English for a mark of any script."""
     return "?" if mark in ";\u037e" else mark.translate(_KINDS)
 

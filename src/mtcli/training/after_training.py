@@ -33,7 +33,7 @@ def prepare_use(session: Session, received: Sequence[int], *, in_budget: bool) -
         in_budget: The time budget of the run counts. If not, the run has ended before.
     """
     update_run_engine(session, received, in_budget=in_budget)
-    if update_run_confidence(session, received, in_budget=in_budget):
+    if _update_run_confidence(session, received, in_budget=in_budget):
         write_report(session.run, describe(session.device))
 
 
@@ -64,7 +64,7 @@ def update_run_engine(session: Session, received: Sequence[int], *, in_budget: b
         log.info("the model was not converted for faster translation: %s", error)
 
 
-def update_run_confidence(session: Session, received: Sequence[int], *, in_budget: bool) -> bool:
+def _update_run_confidence(session: Session, received: Sequence[int], *, in_budget: bool) -> bool:
     """Calibrate the confidence of the run's model on its validation pairs, unless that has been done.
 
     A failure leaves the run without one. Few pairs are no failure.

@@ -15,7 +15,6 @@ from mtcli.model.freezing import freeze_parameters
 from mtcli.model.precision import uses_bf16
 from mtcli.model.transformer import Transformer
 from mtcli.report.memory_estimate import check_model_memory
-from mtcli.runtime.cores import Cores
 from mtcli.runtime.device import cores_for
 from mtcli.runtime.distributed import Group
 from mtcli.storage import model_file
@@ -88,7 +87,6 @@ class Learner:
         pairs: The training pairs.
         device: The device of this rank.
         group: The ranks that train together.
-        cores: The threads that compute on a CPU; None: one for each usable core.
 
     Raises:
         StorageError: There is too little memory for such a model.
@@ -101,7 +99,6 @@ class Learner:
         pairs: EncodedPairs,
         device: torch.device,
         group: Group,
-        cores: Cores | None = None,
     ):
         check_model_memory(info, device, config.train.freeze)
         self.settings = config.train
@@ -111,7 +108,7 @@ class Learner:
         torch.manual_seed(derived_seed(config.train.seed, "weights"))
         self.model: Transformer = model_file.build_model(info).to(device)
         freeze_parameters(self.model, config.train.freeze)  # first: optimizer and DDP use what is trainable now
-        self.cores = cores or cores_for(device)
+        self.cores = cores_for(device)
         self.optimizer = Adam(config.train, self.model.named_parameters(), self.cores)
         self.objective = Objective(self.model, config.train.label_smoothing, uses_bf16(config.train, device))
         parameters = self.optimizer.parameters

@@ -115,7 +115,7 @@ def resolve(
         StorageError: The run folder may not be written.
     """
     where = f"{file}: " if file else ""
-    given = given_values(file, as_table(options), sets)
+    given = given_values(file, _as_table(options), sets)
     _check_languages_are_used(given, options)
     initial = InitialModel.load(init) if init else None
     from_model: Values = {}
@@ -169,7 +169,7 @@ def directed_data(options: Mapping[str, Any]) -> DataConfig:
     Raises:
         UsageError, DataError: See `resolve`.
     """
-    return _with_languages(complete(given_values(None, as_table(options), ())).data)
+    return _with_languages(complete(given_values(None, _as_table(options), ())).data)
 
 
 def _check_languages_are_used(given: Values, options: Mapping[str, Any]) -> None:
@@ -352,7 +352,7 @@ OF_EACH_CORPUS = ("src", "tgt", "valid", "test")
 """Values of a corpus, each an option that is given once for all corpora or once for each."""
 
 
-def as_table(options: Mapping[str, Any]) -> dict[str, Any]:
+def _as_table(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options without lists of languages or of validation and test pairs: their k-th values belong to the k-th
     training corpus, and make a table of corpora.
 

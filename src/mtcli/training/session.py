@@ -35,7 +35,6 @@ class Session:
         data: The prepared data.
         group: The ranks that train together.
         started: What `clock` showed when the command began. The time budget counts from there.
-        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -46,14 +45,14 @@ class Session:
         data: Prepared,
         group: Group,
         started: float,
-        clock: Clock = time.monotonic,
     ):
         self.config = config
         self.run = run
         self.device = device
         self.data = data
         self.group = group
-        self.clock = clock
+        self.clock: Clock = time.monotonic
+        """A monotonic clock, in seconds."""
         self.counted_until = started
         """What `clock` showed when `state.seconds` was last updated."""
         joins = config.data.variants == "on"

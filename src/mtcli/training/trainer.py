@@ -6,7 +6,6 @@ CPU, a run that is killed and started again ends with the same numbers as one th
 
 import logging
 import math
-import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, astuple
@@ -46,7 +45,6 @@ from mtcli.training.optimizer import learning_rate
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.forecast import Forecast
-from mtcli.training.time.timed_parts import Clock
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +60,8 @@ class Trainer:
         run: The run folder.
         device: The device of this rank.
         data: The prepared data.
-        started: What `clock` showed when the command began. The time budget counts from there.
+        started: What `time.monotonic` showed when the command began. The time budget counts from there.
         group: The ranks that train together.
-        clock: A monotonic clock, in seconds.
 
     Raises:
         StorageError: There is too little memory for the model.
@@ -78,9 +75,8 @@ class Trainer:
         data: Prepared,
         started: float,
         group: Group,
-        clock: Clock = time.monotonic,
     ):
-        self.session = Session(config, run, device, data, group, started, clock)
+        self.session = Session(config, run, device, data, group, started)
         self.learner = Learner(config, self.session.info, data.train, device, group)
         self.checkpoints = Checkpoints(self.session, self.learner)
         self.evaluator = Evaluator(self.session, self.learner, self.checkpoints)

@@ -19,7 +19,7 @@ from mtcli.config.toml_file import with_older_defaults
 from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.errors import DataError
-from mtcli.runtime.files import open_regular, read_regular, replace_file
+from mtcli.runtime.files import read_regular, replace_file, sha256
 from mtcli.text.languages import Direction
 
 Json = dict[str, Any]
@@ -145,11 +145,10 @@ def fingerprint(path: Path, known: Fingerprint | None = None) -> Fingerprint:
     status = path.stat()
     if known and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
         return known
-    with open_regular(path) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if known and digest == known["sha256"]:
+    digest_of_file = sha256(path)
+    if known and digest_of_file == known["sha256"]:
         return known
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest_of_file}
 
 
 def fingerprint_inputs(config: Config, known: Mapping[str, Fingerprint] | None = None) -> dict[str, Fingerprint]:

@@ -140,7 +140,7 @@ def same(src: str, tgt: str) -> bool:
     return src.casefold() == tgt.casefold() and num_words(src) >= MIN_WORDS
 
 
-def wordless(src: str, tgt: str) -> bool:
+def _wordless(src: str, tgt: str) -> bool:
     """Return True if one side has neither letters nor digits, and the other is more than an exclamation."""
     if _LETTER_OR_DIGIT.search(src) and _LETTER_OR_DIGIT.search(tgt):
         return False
@@ -173,7 +173,7 @@ def rules(max_length: int = MAX_LENGTH, max_ratio: float = MAX_RATIO) -> list[Ru
         Rule("error", "source is in test", "test scores would be too high; remove these pairs from training"),
         Rule("error", "source is in valid", "validation scores would be too high; remove these pairs from training"),
         Rule("warning", "empty side", "training skips these; many in a row mean that the sides are misaligned"),
-        Rule("warning", "no words on one side", "it has only signs; the translation is missing", wordless),
+        Rule("warning", "no words on one side", "it has only signs; the translation is missing", _wordless),
         Rule("warning", "lost characters", "U+FFFD marks text that was lost; get it from the original", has_lost),
         Rule("warning", "mojibake", "UTF-8 that was once read as another encoding; convert it again", either(mojibake)),
         Rule("warning", "control characters", "left by another encoding or program", either(_CONTROL.search)),

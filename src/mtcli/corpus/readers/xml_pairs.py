@@ -17,12 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
-from mtcli.corpus.readers.safe_xml import Element, iterate_elements
 from mtcli.corpus.readers.tables import NumberedRow, line_break_notice
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import base, same
 from mtcli.text.lines import Counts, open_bytes
+from mtcli.text.safe_xml import Element, iterate_elements
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Inline elements whose content is a code of the original format, not text."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document
 from mtcli.documents.formats.structure import Digest
 from mtcli.documents.formats.xml_markup import parse_xml
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 MAX_ENTRIES = 10_000
 """Files in an archive. A Word document with a picture on each of 1,000 pages has about 1,100."""

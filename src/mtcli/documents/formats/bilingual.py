@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import render_like
 from mtcli.documents.formats.items import make_span
 from mtcli.documents.formats.slots import Copy, Edit, SlotDocument, Span
 from mtcli.documents.formats.xml_markup import Classify, indentation, inline_items, inside, outside
 from mtcli.documents.markup.inline import Inline, merged
+from mtcli.text.safe_xml import Element
 
 Place = Callable[[str, float | None], Sequence[Edit]]
 """Returns the edits that write a translation into the file, in its order, given the XML and the confidence.

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import html
 from mtcli.documents.formats.archive import (
     PART_BYTES,
@@ -24,6 +23,7 @@ from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import at_path, inline_items
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"

@@ -11,13 +11,13 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mtcli.corpus.readers.safe_xml import Element, iterate_elements
 from mtcli.documents.formats.archive import ArchiveEntry, read_part
 from mtcli.documents.formats.items import divided_spans, has_letters
 from mtcli.documents.formats.office_runs import EXCEL, MARKUP, escape_text, paragraph_span, plain_spans
 from mtcli.documents.formats.slots import Edit, Span, render_with, with_edits
 from mtcli.documents.formats.xml_markup import at_path, inside, tag_name
 from mtcli.runtime.wording import counted
+from mtcli.text.safe_xml import Element, iterate_elements
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import declared_encoding, decode_exactly, marked_encoding
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.escapes import escape, references_of, render_like, unescape
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -26,6 +25,7 @@ from mtcli.documents.formats.slots import SlotDocument, Span, in_order, render_w
 from mtcli.documents.formats.structure import Digest, Shape
 from mtcli.documents.markup.inline import Kind
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import declared_encoding, decode_exactly, marked_encoding
 
 SHOWN_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder")
 """Attributes that are text for readers, on any element except `<link>` and `<style>`."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, archive_structure, read_archive, read_part
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -22,6 +21,7 @@ from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import at_path, inline_items, tag_name
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 PARTS = ("content.xml", "styles.xml")
 """The text, and the headers and footers of pages."""

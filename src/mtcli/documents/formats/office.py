@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats import excel
 from mtcli.documents.formats.archive import ArchiveDocument, ArchiveEntry, archive_structure, read_archive, read_part
 from mtcli.documents.formats.format import Document, ReadOptions
@@ -17,6 +16,7 @@ from mtcli.documents.formats.office_runs import Markup, is_plain, markup_of, par
 from mtcli.documents.formats.slots import SlotDocument, Span
 from mtcli.documents.formats.xml_markup import at_path
 from mtcli.errors import DataError
+from mtcli.text.safe_xml import Element
 
 CONTENT_TYPES = "[Content_Types].xml"
 KINDS = {

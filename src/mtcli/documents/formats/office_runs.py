@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.escapes import escape
 from mtcli.documents.formats.items import (
     Item,
@@ -28,6 +27,7 @@ from mtcli.documents.formats.items import (
 from mtcli.documents.formats.slots import Span, render_with
 from mtcli.documents.formats.xml_markup import inline_items, inside, is_empty_tag, keeps_space, outside, tag_name
 from mtcli.documents.markup.inline import Inline, Tag, merged
+from mtcli.text.safe_xml import Element
 
 XML_SPACE = " \t\r\n"
 """The white space of XML. A no-break space at an end of a text is shown even without `xml:space="preserve"`."""

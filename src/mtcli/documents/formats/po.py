@@ -20,7 +20,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mtcli.corpus.readers.safe_xml import decode_exactly
 from mtcli.documents.formats.encoding import EncodedText, check_lines, decode
 from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.items import texts_and_matches
@@ -31,6 +30,7 @@ from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
 from mtcli.text import languages
 from mtcli.text.placeholders import find_protected
+from mtcli.text.safe_xml import decode_exactly
 
 log = logging.getLogger(__name__)
 

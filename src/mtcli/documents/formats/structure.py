@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
 from functools import cached_property
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.format import Document, RatedDocument
 from mtcli.documents.markup.inline import Inline
 from mtcli.errors import DataError
 from mtcli.runtime.wording import counted
+from mtcli.text.safe_xml import Element
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.documents.formats.bilingual import BilingualUnit, fill, insert_after, is_filled, language_tag, make_unit
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.items import Item
@@ -12,6 +11,7 @@ from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import at_path, indentation, inside, parse_xml, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
+from mtcli.text.safe_xml import Element
 
 
 def read(content: bytes, options: ReadOptions) -> Document:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtcli.corpus.readers.safe_xml import Element
 from mtcli.corpus.readers.xml_pairs import UNTRANSLATED_STATES
 from mtcli.documents.formats.bilingual import (
     BilingualUnit,
@@ -30,6 +29,7 @@ from mtcli.documents.formats.structure import tree_structure
 from mtcli.documents.formats.xml_markup import indentation, inside, is_empty_tag, parse_xml, tag_name
 from mtcli.errors import DataError
 from mtcli.text import languages
+from mtcli.text.safe_xml import Element
 
 NEW_TARGET = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
 """Attributes of a target of XLIFF 1.2 that a model has written."""

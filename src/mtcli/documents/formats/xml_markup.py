@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from mtcli.corpus.readers.safe_xml import Element, decode_xml, read_xml
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.items import Item, text_items, texts_and_matches
+from mtcli.text.safe_xml import Element, decode_xml, read_xml
 
 _START_TAG = re.compile(r"""<(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*+>""")
 _SPECIAL = re.compile(r"<!\[CDATA\[(?P<cdata>.*?)\]\]>|<!--.*?-->|<\?.*?\?>", re.DOTALL)

@@ -9,18 +9,17 @@ from mtcli.config.build import build
 from mtcli.config.schema import SHAPE, Config, DataConfig
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer
-from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit, read_directions, source_key
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, ByDirection, HeldOutSplit, read_directions, source_key
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.corpus.readers.sources import parse_source, source_files
 from mtcli.corpus.readers.tables import are_side_names
 from mtcli.errors import DataError, UsageError
 from mtcli.exchange.export import obstacles
+from mtcli.recipes.commands import check_settings, setting_name
 from mtcli.recipes.monolingual import Text
-from mtcli.recipes.recipe import check_settings, setting_name
 from mtcli.storage.model_folder import run_of
 from mtcli.storage.run_name import RUNS
 from mtcli.text.languages import Direction, same
-from mtcli.text.lines import Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.request import directed_data
 from mtcli.translate.backends.ctranslate2 import import_ctranslate2
@@ -44,9 +43,9 @@ class Request:
     teachers: tuple[Path, ...]
     train: tuple[str, ...]
     """Training pairs, each `PATH` or `PATH@WEIGHT`."""
-    valid: str | tuple[str, ...] | None = None
-    """Validation pairs, one for each corpus of several directions; None: those of the first teacher's run."""
-    test: str | tuple[str, ...] | None = None
+    valid: tuple[str, ...] = ()
+    """Validation pairs, one for each corpus of several directions; empty: those of the first teacher's run."""
+    test: tuple[str, ...] = ()
     """Test pairs, see `valid`."""
     src: tuple[str, ...] = ()
     """Source languages, if the teacher has several directions: one, or one for each corpus."""
@@ -79,7 +78,9 @@ class Teachers:
     data: DataConfig
     """The training pairs with their directions, and the held-out pairs if the request names some."""
     run: Path
-    """The run folder of the first teacher, which has the other held-out pairs."""
+    """The run folder of the first teacher."""
+    held_out: Mapping[HeldOutSplit, ByDirection]
+    """The validation and test pairs of each direction."""
     has_several: bool
     """The teachers have several directions, so each translation names one."""
     tokenizer: Tokenizer
@@ -135,6 +136,7 @@ def check(request: Request) -> Teachers:
     teachers = Teachers(
         data,
         run_of(first),
+        {name: _held_out_pairs(name, data, run_of(first), is_one=not known) for name in HELD_OUT_SPLITS},
         bool(known),
         tokenizer,
         num_parameters=_num_parameters(translator),
@@ -159,7 +161,7 @@ def _data_of_one(request: Request, src: str, tgt: str) -> DataConfig:
     if request.both_directions:
         raise UsageError(f"--both-directions: the teacher translates only {src} → {tgt}; omit it")
     held_out = {}
-    for name, specs in (("valid", _specs(request.valid)), ("test", _specs(request.test))):
+    for name, specs in (("valid", request.valid), ("test", request.test)):
         if len(specs) > 1:
             raise UsageError(f"--{name}: given {len(specs)} times, and the teacher has one direction; give it once")
         held_out[name] = specs[0] if specs else _split_of_teacher(request.teachers[0], name)
@@ -167,11 +169,6 @@ def _data_of_one(request: Request, src: str, tgt: str) -> DataConfig:
     return DataConfig(
         train=request.train, src=src, tgt=tgt, valid=valid, test=test, swap=request.swap, replace=request.replace
     )
-
-
-def _specs(given: str | tuple[str, ...] | None) -> list[str]:
-    """Return the values of an option that may be given for each corpus."""
-    return [given] if isinstance(given, str) else list(given or ())
 
 
 def _data_of_several(request: Request, directions: Sequence[Direction]) -> DataConfig:
@@ -188,8 +185,8 @@ def _data_of_several(request: Request, directions: Sequence[Direction]) -> DataC
         "data.train": list(request.train),
         "data.src": list(request.src) or None,
         "data.tgt": list(request.tgt) or None,
-        "data.valid": _specs(request.valid) or None,
-        "data.test": _specs(request.test) or None,
+        "data.valid": list(request.valid) or None,
+        "data.test": list(request.test) or None,
         "data.both_directions": request.both_directions or None,
         "data.swap": request.swap or None,
         "data.replace": request.replace or None,
@@ -242,7 +239,7 @@ def _check_data(request: Request, teachers: Teachers) -> None:
     for corpus in teachers.data.directed:
         source_files(parse_source(corpus.train).path, *corpus.languages)
     for name in HELD_OUT_SPLITS:
-        for direction, pairs in held_out_pairs(name, teachers).items():
+        for direction, pairs in teachers.held_out[name].items():
             if not pairs:
                 given = [spec for spec, languages in teachers.data.given_splits(name) if {*languages} == {*direction}]
                 where = f"--{name} {', '.join(given)}" if given else f"{teachers.run}"
@@ -323,15 +320,20 @@ def _bleu_tokenizer(teacher: Path) -> str | None:
     return load_config(file).train.bleu_tokenizer if file.is_file() else None
 
 
-def held_out_pairs(name: HeldOutSplit, teachers: Teachers) -> dict[Direction, list[Pair]]:
+def _held_out_pairs(name: HeldOutSplit, data: DataConfig, run: Path, *, is_one: bool) -> ByDirection:
     """Return the validation or test pairs of each direction: those that the request names, or those of the teacher.
 
     Those of a pair of languages are also those of the opposite direction.
+
+    Args:
+        name: The split.
+        data: Names the pairs of the request, and the directions of the student.
+        run: The run folder of the teacher.
+        is_one: The teacher has one direction, so repeated pairs count as often as they are there.
     """
-    data = teachers.data
     given = data.given_splits(name)
-    own = {} if given else read_directions(teachers.run, name, empty_ok=True)
-    found: dict[Direction, list[Pair]] = {}
+    own = {} if given else read_directions(run, name)
+    found: ByDirection = {}
     for direction in data.directions:
         pairs = list(own.get(direction, ()))
         pairs += (pair[::-1] for pair in own.get(direction.reversed(), ()))
@@ -341,7 +343,7 @@ def held_out_pairs(name: HeldOutSplit, teachers: Teachers) -> dict[Direction, li
                 pairs += read
             elif languages == direction.reversed():
                 pairs += (pair[::-1] for pair in read)
-        found[direction] = list(dict.fromkeys(pairs)) if teachers.has_several else pairs
+        found[direction] = pairs if is_one else list(dict.fromkeys(pairs))
     return found
 
 
@@ -349,6 +351,6 @@ def text_of(request: Request, teachers: Teachers) -> Text | None:
     """Return the text in the source language, without the sentences of the held-out pairs; None: there is none."""
     if request.mono_src is None:
         return None
-    found = [held_out_pairs(name, teachers) for name in HELD_OUT_SPLITS]
-    texts = (text for split in found for pairs in split.values() for pair in pairs for text in pair)
-    return Text(request.mono_src, frozenset(map(source_key, texts)), teachers.data.replace)
+    every = (pair for split in teachers.held_out.values() for pairs in split.values() for pair in pairs)
+    keys = frozenset(source_key(text) for pair in every for text in pair)
+    return Text(request.mono_src, keys, teachers.data.replace)

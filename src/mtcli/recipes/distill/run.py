@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -15,10 +14,10 @@ from typing import Any, Self
 from mtcli.config.schema import Config, ModelConfig
 from mtcli.config.scores import bleu_tokenizer
 from mtcli.corpus.cache.info import fingerprint, fingerprint_inputs
-from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
+from mtcli.corpus.held_out import HELD_OUT_SPLITS
 from mtcli.errors import DataError, StageError, UsageError
 from mtcli.evaluation import metrics
-from mtcli.recipes.distill.request import Request, Teachers, check, held_out_pairs, student_config, text_of
+from mtcli.recipes.distill.request import Request, Teachers, check, student_config, text_of
 from mtcli.recipes.distill.stages import EXPORT, GREEDY, STUDENT, Distillation, System, vocabulary
 from mtcli.recipes.distill.student_shape import (
     Usage,
@@ -27,7 +26,7 @@ from mtcli.recipes.distill.student_shape import (
     within_latency,
     within_parameters,
 )
-from mtcli.recipes.monolingual import Text, write_lines
+from mtcli.recipes.monolingual import write_lines, write_pairs
 from mtcli.recipes.recipe import Changes, Recipe, Stage, open_recipe
 from mtcli.report.plan import size
 from mtcli.report.run_record import RecipeRecord
@@ -35,10 +34,10 @@ from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
 from mtcli.runtime.outputs import check_folder
 from mtcli.runtime.wording import aligned, counted
+from mtcli.storage.model_folder import model_digest, model_weights
 from mtcli.storage.run_name import RUNS, run_name
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
-from mtcli.translate.backends.exported import model_digest, model_weights
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Reading, Translator
@@ -84,42 +83,39 @@ def distill(request: Request) -> tuple[SystemComparison, Path]:
     """
     pick_device(request.device)  # before the folder records a device that this machine does not have
     teachers = check(request)
-    folder = folder_of(request, teachers)
+    folder = _folder_of(request, teachers)
     inputs = _inputs(request, teachers)
-    check_inputs = partial(_check_inputs, inputs)
     identity = _identity(request, teachers, inputs)
-    with open_recipe(folder, NAME, identity, CHANGES) as recipe:
+    with open_recipe(folder, NAME, identity, CHANGES, inputs) as recipe:
         distillation = distillation_of(request, teachers, folder, recipe)
         if teachers.has_several:
-            recipe.value("held-out pairs", partial(_write_held_out, distillation, check_inputs))
+            recipe.value("held-out pairs", partial(_write_held_out, distillation))
         text = text_of(request, teachers)
         if text is not None:
-            recipe.value("text", partial(_write_text, text, distillation.text, check_inputs))
+            recipe.value("text", lambda: write_lines(text.usable(report=True), distillation.text))
         for stage in distillation.stages():
             if stage.name == STUDENT:
                 _check_translations(distillation)
-            _run(stage, recipe, distillation.student, check_inputs)
-        pairs = held_out_pairs("test", teachers)
-        check_inputs()
+            _run(stage, recipe, distillation.student)
+        pairs = teachers.held_out["test"]
         tokenize = teachers.bleu_tokenizer
         found = recipe.value(COMPARISON, lambda: compare(distillation.systems(), pairs, tokenize).to_dict())
         comparison = SystemComparison.of(found)
-        recipe.complete(CARD, partial(_describe_result, distillation, comparison))
+        device = describe(pick_device(request.device))
+        record = recipe_record(distillation, comparison)
+        recipe.complete(CARD, lambda: write_report(distillation.student, device, record))
         recipe.link_result(distillation.student)
     return comparison, distillation.student
 
 
-def _write_held_out(distillation: Distillation, check_inputs: Callable[[], None]) -> dict[str, int]:
+def _write_held_out(distillation: Distillation) -> dict[str, int]:
     """Write the validation and test pairs of each pair of languages, and return their numbers by file."""
     numbers = {}
-    for name in HELD_OUT_SPLITS:
-        for direction, pairs in held_out_pairs(name, distillation.teachers).items():
+    for name, split in distillation.teachers.held_out.items():
+        for direction, pairs in split.items():
             path = Path(distillation.held_out(name, direction))
             if path.name not in numbers:
-                rows = ({"translation": dict(zip(direction, pair, strict=True))} for pair in pairs)
-                lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-                numbers[path.name] = write_lines(lines, path, lambda index: True)
-    check_inputs()
+                numbers[path.name] = write_pairs(path, pairs, direction)
     return numbers
 
 
@@ -144,36 +140,23 @@ def _has_no_pairs(path: Path) -> bool:
     return path.exists() and sum(1 for _ in islice(read_lines(path), 2)) < 2
 
 
-def _run(stage: Stage, recipe: Recipe, student: Path, check_inputs: Callable[[], None]) -> None:
+def _run(stage: Stage, recipe: Recipe, student: Path) -> None:
     """Run a stage, and if the folder of the student has one with other options, say what to do.
 
     The stage itself proposes options of `train`, which `distill` does not have.
     """
     try:
-        recipe.run(stage, check_inputs)
+        recipe.run(stage)
     except StageError as error:
         if stage.name == STUDENT and student.exists() and error.exit_code == UsageError.exit_code:
             log.warning("%s: to train the student with other options, delete this folder first", student)
         raise
 
 
-def _describe_result(distillation: Distillation, comparison: SystemComparison) -> bool:
-    """Describe the student in its report and model card, and return True if they are written."""
-    device = describe(pick_device(distillation.request.device))
-    return write_report(distillation.student, device, recipe_record(distillation, comparison))
-
-
-def _write_text(text: Text, path: Path, check_inputs: Callable[[], None]) -> int:
-    """Write the usable lines of a text, report the others, and return the number of lines."""
-    number = write_lines(text.usable(report=True), path, lambda index: True)
-    check_inputs()
-    return number
-
-
 def plan(request: Request) -> list[Stage]:
     """Return the stages of a request without running them. See `distill` for the errors."""
     teachers = check(request)
-    return distillation_of(request, teachers, folder_of(request, teachers), None).stages()
+    return distillation_of(request, teachers, _folder_of(request, teachers), None).stages()
 
 
 def distillation_of(request: Request, teachers: Teachers, folder: Path, recipe: Recipe | None) -> Distillation:
@@ -234,7 +217,7 @@ def _choose_shape(request: Request, teachers: Teachers, config: Config, student:
 
 def _usage(teachers: Teachers, config: Config) -> Usage:
     """Return the mean lengths of the validation pairs, and the beam size of the student."""
-    pairs = [pair for own in held_out_pairs("valid", teachers).values() for pair in own]
+    pairs = [pair for own in teachers.held_out["valid"].values() for pair in own]
     sources = teachers.tokenizer.encode_src([src for src, _ in pairs])
     targets = teachers.tokenizer.encode_tgt([tgt for _, tgt in pairs])
     src_tokens = round(sum(map(len, sources)) / len(pairs))
@@ -243,7 +226,7 @@ def _usage(teachers: Teachers, config: Config) -> Usage:
     return Usage(max(1, src_tokens), max(1, tgt_tokens), config.decode.beam_size if is_given else GREEDY)
 
 
-def folder_of(request: Request, teachers: Teachers) -> Path:
+def _folder_of(request: Request, teachers: Teachers) -> Path:
     """Return the folder of the recipe, named after the first corpus unless the user names it.
 
     Raises:
@@ -255,77 +238,48 @@ def folder_of(request: Request, teachers: Teachers) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """The fingerprints of the files that the stages read, by name, as they were when the command began."""
-
-    pairs: dict[str, Any]
-    others: dict[str, Any]
-    """The monolingual text, and the weights of the teachers."""
-
-
-def _inputs(request: Request, teachers: Teachers) -> _Inputs:
+def _inputs(request: Request, teachers: Teachers) -> dict[str, Any]:
+    """Return the fingerprints of the files that the stages read, by name."""
     data = teachers.data
     paths = [model_weights(teacher) for teacher in request.teachers]
     paths += [teachers.run / "data" / f"{name}.jsonl" for name in HELD_OUT_SPLITS if not data.given_splits(name)]
     if request.mono_src is not None:
         paths.append(request.mono_src)
-    others = {str(path): fingerprint(path) for path in paths}
-    return _Inputs(fingerprint_inputs(Config(data=data)), others)
+    return fingerprint_inputs(Config(data=data)) | {str(path): fingerprint(path) for path in paths}
 
 
-def _check_inputs(inputs: _Inputs) -> None:
-    """Check that no input was changed: some stages read the same file, and some only after hours.
+def _identity(request: Request, teachers: Teachers, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that decides the result, by the name that a message can use.
 
-    Raises:
-        DataError: One was changed, or cannot be read.
+    Args:
+        request: The request.
+        teachers: The teachers.
+        inputs: What `_inputs` returned.
     """
-    for name, before in (inputs.pairs | inputs.others).items():
-        try:
-            now = fingerprint(Path(name), before)
-        except OSError as error:
-            raise DataError(f"{name}: cannot be read any more ({error.strerror or error}); restore it") from None
-        if now != before:
-            raise DataError(
-                f"{name}: was changed while this command runs; restore it and run the same command again, or choose "
-                "another --out"
-            )
-
-
-def _identity(request: Request, teachers: Teachers, inputs: _Inputs) -> dict[str, Any]:
-    """Return everything that decides the result, by the name that a message can use."""
-    training = student_config(request).train
+    data = teachers.data
+    held_out = {name: [spec for spec, _ in data.given_splits(name)] for name in HELD_OUT_SPLITS}
+    pairs = fingerprint_inputs(Config(data=data), inputs)
+    tokenizer = teachers.student_tokenizer
     return {
         "--teacher": [model_digest(teacher)[:12] for teacher in request.teachers],
         "--train": request.train,
-        "--valid": _held_out_specs(teachers, "valid"),
-        "--test": _held_out_specs(teachers, "test"),
-        "the directions": _directions(teachers),
-        "the content of the pairs": [file["sha256"][:12] for file in inputs.pairs.values()],
-        "--mono-src": inputs.others[str(request.mono_src)]["sha256"][:12] if request.mono_src else None,
+        "--valid": held_out["valid"] if teachers.has_several else held_out["valid"][0],
+        "--test": held_out["test"] if teachers.has_several else held_out["test"][0],
+        "the directions": [str(corpus.direction) for corpus in data.directed] if teachers.has_several else None,
+        "the content of the pairs": [file["sha256"][:12] for file in pairs.values()],
+        "--mono-src": inputs[str(request.mono_src)]["sha256"][:12] if request.mono_src else None,
         "--swap": request.swap,
         "--replace": request.replace,
         "--keep-pairs": request.keep_pairs,
         "--preset": request.preset,
         "--parameters": request.parameters,
         "--latency": request.latency,
-        "--time": training.time if request.time else None,
+        "--time": student_config(request).train.time if request.time else None,
         "--max-steps": request.max_steps,
         "--set": request.sets,
         "--device": request.device,
-        "the tokenizer": teachers.student_tokenizer.digest()[:12] if teachers.student_tokenizer else None,
+        "the tokenizer": tokenizer.digest()[:12] if tokenizer is not None else None,
     }
-
-
-def _directions(teachers: Teachers) -> list[str] | None:
-    """Return the direction of each corpus; None: it is that of the teachers."""
-    return [str(corpus.direction) for corpus in teachers.data.directed] if teachers.has_several else None
-
-
-def _held_out_specs(teachers: Teachers, name: HeldOutSplit) -> str | list[str]:
-    """Return the names of the validation or test pairs."""
-    specs = [spec for spec, _ in teachers.data.given_splits(name)]
-    return specs if teachers.has_several else specs[0]
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,23 @@ from functools import cached_property
 from pathlib import Path
 
 from mtcli.config.schema import Config, DirectedCorpus, ModelConfig, TokenizerConfig
-from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
+from mtcli.corpus.held_out import HeldOutSplit
 from mtcli.corpus.readers.sources import parse_source
 from mtcli.exchange.export import obstacles
+from mtcli.recipes.commands import (
+    StageCorpus,
+    as_argument,
+    augment_command,
+    corpora_options,
+    device_option,
+    held_out_options,
+    repeated,
+    same_languages,
+    weighted,
+)
 from mtcli.recipes.distill.request import DEFAULT_PRESET, Request, Teachers
 from mtcli.recipes.distill.student_shape import Vocabulary, nearest_preset
-from mtcli.recipes.recipe import Stage, as_argument, weighted
+from mtcli.recipes.recipe import Stage
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -76,7 +87,7 @@ class Distillation:
         if not self.has_several and not self.teachers.has_several:
             ((spec, _),) = self.teachers.data.given_splits(name)
             return spec
-        first = next(each for each in self.teachers.directions if each in (direction, direction.reversed()))
+        first = same_languages(self.teachers.directions, direction)
         return str(self.folder / "held-out" / f"{name}.{first.src}-{first.tgt}.jsonl")
 
     @cached_property
@@ -109,7 +120,7 @@ class Distillation:
                 source = as_argument(parse_source(corpus.train).path)
             swap = ("--swap",) if request.swap and not corpus.is_reversed else ()
             languages = ("--src", direction.src, "--tgt", direction.tgt)
-            held_out = [word for name in HELD_OUT_SPLITS for word in (f"--{name}", self.held_out(name, direction))]
+            held_out = held_out_options(direction, self.held_out)
             yield Stage(
                 f"clean {number}", ("data", "clean", source, "-o", pairs, *languages, *swap, *held_out, "--force")
             )
@@ -120,44 +131,34 @@ class Distillation:
             yield self._translation(name, direction, str(self.text), self._translated_text(direction))
 
     def _translation(self, name: str, direction: Direction, text: str, output: Path) -> Stage:
-        models = [word for teacher in self.request.teachers for word in ("--model", str(teacher))]
-        words = ["augment", *models, "--forward", "-i", text, "-o", str(output), "--force", *self._device()]
-        if self.teachers.has_several:
-            words += ["--from", direction.src, "--to", direction.tgt]
-        return Stage(name, tuple(words))
-
-    def _device(self) -> tuple[str, ...]:
-        return () if self.request.device == "auto" else ("--device", self.request.device)
+        request = self.request
+        languages = direction if self.teachers.has_several else None
+        command = augment_command(request.teachers, text, output, ["--forward"], languages, request.device)
+        return Stage(name, tuple(command))
 
     def _training(self) -> Stage:
         """Return the command that trains the student."""
         request = self.request
-        corpora: list[tuple[Direction, str]] = []
+        corpora: list[StageCorpus] = []
         for number, corpus in self._corpora():
             weight = parse_source(corpus.train).weight
-            corpora.append((corpus.direction, weighted(self._translated(number), weight)))
+            corpora.append(StageCorpus(corpus.direction, weighted(self._translated(number), weight)))
             if request.keep_pairs:
-                corpora.append((corpus.direction, weighted(self._pairs(number), weight)))
-        corpora += [(direction, str(self._translated_text(direction))) for direction in self._directions_of_text()]
-        words = ["train"]
-        for index, (direction, spec) in enumerate(corpora):
-            words += ["--train", spec]
-            if self.has_several or index == len(corpora) - 1:  # otherwise, once for all of them
-                for split in HELD_OUT_SPLITS:
-                    words += [f"--{split}", self.held_out(split, direction)]
-                words += ["--src", direction.src, "--tgt", direction.tgt]
+                corpora.append(StageCorpus(corpus.direction, weighted(self._pairs(number), weight)))
+        for direction in self._directions_of_text():
+            corpora.append(StageCorpus(direction, str(self._translated_text(direction))))
+        words = ["train", *corpora_options(corpora, self.held_out, for_each=self.has_several)]
         if request.swap:
             words.append("--swap")  # for the held-out pairs: the other files name their languages
         if request.replace:
             words.append("--replace")  # for the held-out pairs too
         words += ["--out", str(self.student), *self._size()]
-        for setting in (*self._settings(), *request.sets):
-            words += ["--set", setting]
+        words += repeated("--set", [*self._settings(), *request.sets])
         if request.time is not None:
             words += ["--time", request.time]
         if request.max_steps is not None:
             words += ["--max-steps", str(request.max_steps)]
-        return Stage(STUDENT, (*words, *self._device()))
+        return Stage(STUDENT, (*words, *device_option(request.device)))
 
     def _size(self) -> list[str]:
         """Return the options that decide the size of the student."""

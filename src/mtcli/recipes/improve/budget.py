@@ -86,7 +86,7 @@ def planned_rounds(remaining: float, plain: float) -> int:
     return min(max(int(remaining / (ROUND_COST * plain)), 1), MAX_ROUNDS)
 
 
-def number_of_teachers(total: float, plain: float, kinds: int = 2) -> int:
+def number_of_teachers(total: float, plain: float, kinds: int) -> int:
     """Return how many models of each direction diversify the training pairs.
 
     Args:
@@ -95,11 +95,6 @@ def number_of_teachers(total: float, plain: float, kinds: int = 2) -> int:
         kinds: 2: there are models of the opposite directions. 1: each model has both directions.
     """
     return min(max(int(TEACHERS_SHARE * total / (kinds * plain)), 1), MAX_TEACHERS)
-
-
-def reverse_share(*, needs_model: bool) -> float:
-    """Return the share of a round's budget for its reverse model; 0 if none is needed."""
-    return REVERSE_SHARE if needs_model else 0.0
 
 
 def weight_of_pairs(real: float, synthetic: int) -> float:

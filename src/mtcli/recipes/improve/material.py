@@ -7,38 +7,32 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from mtcli.config.schema import Config, DirectedCorpus
+from mtcli.config.schema import Config
 from mtcli.corpus.cache.build import by_weight
-from mtcli.corpus.cache.corpora import Corpora, Splits
+from mtcli.corpus.cache.corpora import Corpora
 from mtcli.corpus.cache.training_sources import by_temperature
 from mtcli.corpus.held_out import HELD_OUT_SPLITS, source_key
 from mtcli.corpus.readers.pairs import read_pairs
-from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import DataError
+from mtcli.recipes.commands import StageCorpus, augment_command, weighted
 from mtcli.recipes.improve.budget import SAMPLE_LINES, SYNTHETIC_PER_PAIR, weight_of_pairs
-from mtcli.recipes.improve.real_pairs import RealPairs
-from mtcli.recipes.improve.request import GivenText, ImproveRequest
-from mtcli.recipes.improve.stages import StageCorpus, Stages, held_out_file
-from mtcli.recipes.monolingual import Text, held_out_keys, warning_about, write_lines
-from mtcli.recipes.recipe import weighted
-from mtcli.runtime.files import new_file
+from mtcli.recipes.improve.real_pairs import divide_pairs, numbers_of
+from mtcli.recipes.improve.request import GivenText, ImproveRequest, RealCorpus
+from mtcli.recipes.improve.stages import Stages, tokenizer_command
+from mtcli.recipes.monolingual import Record, Text, warning_about, write_lines, write_pairs, write_records
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
-from mtcli.translate.backends.exported import sha256
 from mtcli.translate.streams import report_counts
-
-Record = dict[str, Any]
-"""A line of a file of pairs: `translation`, and the scores of a synthetic pair."""
 
 REPEATED = "repeated or real pair"
 HELD_OUT = "held-out sentence"
@@ -47,21 +41,6 @@ log = logging.getLogger(__name__)
 
 LANGUAGE_SAMPLE = 20_000
 """Sentences of the pairs, and lines of a text, whose languages are compared."""
-
-
-def write_pairs(path: Path, pairs: Iterable[Pair], src: str, tgt: str) -> int:
-    """Write pairs as JSON lines with a key for each language, and return their number."""
-    return _write_records(path, ({"translation": {src: src_text, tgt: tgt_text}} for src_text, tgt_text in pairs))
-
-
-def _write_records(path: Path, records: Iterable[Record]) -> int:
-    """Write JSON objects, one on each line, and return their number."""
-    number = 0
-    with new_file(path) as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-            number += 1
-    return number
 
 
 def is_chosen(index: int, wanted: int, of: int) -> bool:
@@ -104,7 +83,7 @@ def merge(
             else:
                 yield record
 
-    written = _write_records(path, kept())
+    written = write_records(kept(), path)
     return written, dropped
 
 
@@ -138,8 +117,6 @@ class Lines:
     text: Text
     number: int
     """Number of usable lines."""
-    digest: str | None = None
-    """SHA-256 of the file of the user; None: the text is a file of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +125,6 @@ class Synthetic:
 
     path: Path
     number: int
-
-
-NO_PAIRS: Mapping[Direction, Synthetic] = {}
 
 
 class Material:
@@ -163,39 +137,8 @@ class Material:
     def __init__(self, stages: Stages):
         self.stages = stages
         self.request = stages.request
-        self.config = stages.request.config
-        self.data = stages.request.config.data
-        self.folder = stages.request.out / "pairs"
         self.sizes: dict[str, Any] = stages.decide("pairs", self._write_pairs)
-        """Number of pairs: `train` for each corpus and direction, `valid`, `test`."""
-
-    @property
-    def num_pairs(self) -> int:
-        """Number of real training pairs."""
-        return sum(self.sizes["train"])
-
-    def num_pairs_of(self, direction: Direction) -> int:
-        """Return the number of real training pairs of a direction."""
-        numbered = zip(self.data.directed, self.sizes["train"], strict=True)
-        return sum(number for corpus, number in numbered if corpus.direction == direction)
-
-    @property
-    def pairs_per_epoch(self) -> float:
-        """Number of real training pairs that an epoch of the plain model draws, by the weights of their corpora."""
-        return sum(map(self._drawn_of, self.request.directions))
-
-    def _drawn_of(self, direction: Direction) -> float:
-        """Return the number of real pairs of a direction, by the weights of their corpora."""
-        numbered = zip(self.data.directed, self.sizes["train"], strict=True)
-        own = [(corpus.train, number) for corpus, number in numbered if corpus.direction == direction]
-        return float(sum(number * parse_source(spec).weight for spec, number in own))
-
-    @property
-    def num_valid(self) -> list[tuple[str, int]]:
-        """The target language and the number of validation pairs of each direction."""
-        return numbers_of(self.request, self.sizes["valid"])
-
-    # ---- real pairs ----
+        """Number of pairs, see `divide_pairs`."""
 
     def _write_pairs(self) -> dict[str, Any]:
         """Write the training pairs, and the held-out pairs that all stages use, and return their numbers.
@@ -203,36 +146,46 @@ class Material:
         Raises:
             DataError: The pairs cannot be read, or are too few.
         """
-        real = RealPairs.of(self.config)
-        counts = Counts()
-        splits: Splits = {"valid": {}, "test": {}}
-        sizes: dict[str, Any] = {"train": []}
-        for number, (file, corpus) in enumerate(zip(self._corpora(), self.data.directed, strict=True)):
-            pairs = real.read(number, counts, splits)
-            sizes["train"].append(write_pairs(file, pairs, *corpus.direction))
-        if not counts.read:
-            raise DataError("the training pairs are empty")
-        for name, by_pair in real.held_out(splits).items():
-            sizes[name] = []
-            for direction, held_out in by_pair.items():
-                file = held_out_file(self.request, name, direction)
-                sizes[name].append(write_pairs(file, held_out, *direction))
-            sizes[name] = sizes[name] if self.request.has_several else sum(sizes[name])
+        sizes, counts = divide_pairs(self.request, write_pairs)
         report_counts(counts)
         for reason, number in counts.skipped.items():
             log.info("skipped %s: %s", counted(number, "pair"), reason)
         train = counted(sum(sizes["train"]), "pair")
-        valid, test = (total(sizes[name]) for name in HELD_OUT_SPLITS)
+        valid, test = (sizes[name] if isinstance(sizes[name], int) else sum(sizes[name]) for name in HELD_OUT_SPLITS)
         log.info("%s for training, %s for validation, %s for the test", train, f"{valid:,}", f"{test:,}")
         return sizes
 
-    def _corpora(self) -> list[Path]:
-        return _corpora(self.request)
+    @property
+    def num_pairs(self) -> int:
+        """Number of real training pairs."""
+        return sum(self.sizes["train"])
 
-    def _corpora_of(self, direction: Direction) -> list[Path]:
-        return _corpora_of(self.request, direction)
+    @property
+    def pairs_per_epoch(self) -> float:
+        """Number of real training pairs that an epoch of the plain model draws, by the weights of their corpora."""
+        return sum(map(self._drawn_of, self.request.directions))
 
-    def specs(self, synthetic: Mapping[Direction, Synthetic] = NO_PAIRS, *, forward: bool = True) -> list[StageCorpus]:
+    @property
+    def num_valid(self) -> list[tuple[str, int]]:
+        """The target language and the number of validation pairs of each direction."""
+        return numbers_of(self.request, self.sizes["valid"])
+
+    def num_pairs_of(self, direction: Direction) -> int:
+        """Return the number of real training pairs of a direction."""
+        return sum(number for corpus, number in self._corpora_of(direction))
+
+    def _drawn_of(self, direction: Direction) -> float:
+        """Return the number of real pairs of a direction that an epoch of the plain model draws."""
+        return sum(corpus.weight * number for corpus, number in self._corpora_of(direction))
+
+    def _corpora_of(self, direction: Direction) -> list[tuple[RealCorpus, int]]:
+        """Return the real training pairs of a direction, and their numbers."""
+        numbered = zip(self.request.corpora, self.sizes["train"], strict=True)
+        return [(corpus, number) for corpus, number in numbered if corpus.direction == direction]
+
+    # ---- real pairs ----
+
+    def specs(self, synthetic: Mapping[Direction, Synthetic], *, forward: bool) -> list[StageCorpus]:
         """Return the corpora of a training, with their weights.
 
         Args:
@@ -243,81 +196,62 @@ class Material:
         """
         added = {direction: pairs for direction, pairs in synthetic.items() if pairs.number}
         found = []
-        for file, corpus in zip(self._corpora(), self.data.directed, strict=True):
+        for corpus in self.request.corpora:
             direction = corpus.direction
             number = added[direction].number if direction in added else 0
             factor = weight_of_pairs(self._drawn_of(direction), number) if number else 1.0
-            spec = weighted(file if forward else self._untagged(file, direction), factor * _weight(corpus))
-            found.append(StageCorpus(direction, spec))
+            path = corpus.path if forward else self._untagged(corpus)
+            found.append(StageCorpus(direction, weighted(path, factor * corpus.weight)))
         found += [StageCorpus(direction, str(pairs.path)) for direction, pairs in added.items()]
         return found if forward else [StageCorpus(direction.reversed(), spec) for direction, spec in found]
 
-    def _untagged(self, corpus: Path, direction: Direction) -> Path:
+    def _untagged(self, corpus: RealCorpus) -> Path:
         """Return a file with the pairs of a corpus whose sources have no tags, which may be the same file."""
-        path = corpus.with_name(f"{corpus.stem}-untagged.jsonl")
+        path = corpus.path.with_name(f"{corpus.path.stem}-untagged.jsonl")
+        direction = corpus.direction
 
         def write() -> bool:
-            has_tags = any(without_tag(src) != src for src, _ in read_pairs(str(corpus), *direction))
+            has_tags = any(without_tag(src) != src for src, _ in read_pairs(str(corpus.path), *direction))
             if has_tags:
-                pairs = read_pairs(str(corpus), *direction)
-                write_pairs(path, ((without_tag(src), tgt) for src, tgt in pairs), *direction)
+                pairs = read_pairs(str(corpus.path), *direction)
+                write_pairs(path, ((without_tag(src), tgt) for src, tgt in pairs), direction)
             return has_tags
 
-        return path if self.stages.decide(f"{corpus.name} has tags", write) else corpus
+        return path if self.stages.decide(f"{corpus.path.name} has tags", write) else corpus.path
 
     def side(self, direction: Direction, *, source: bool) -> Lines:
         """Return one side of the training pairs of a direction as text."""
         path = _text_file(self.request, "train", direction, source)
 
         def write() -> int:
-            pairs = (pair for file in self._corpora_of(direction) for pair in read_pairs(str(file), *direction))
-            texts = (without_tag(src) if source else tgt for src, tgt in pairs)
-            return write_lines(texts, path, lambda index: True)
+            corpora = [corpus for corpus, _ in self._corpora_of(direction)]
+            pairs = (pair for corpus in corpora for pair in read_pairs(str(corpus.path), *direction))
+            return write_lines((without_tag(src) if source else tgt for src, tgt in pairs), path)
 
         number = self.stages.decide(f"pairs as text: {path.name}", write)
         return Lines(Text(path), number)
 
+    @cached_property
     def _held_out(self) -> frozenset[str]:
-        """Return the keys of the held-out sentences of all pairs of languages."""
-        keys = frozenset[str]()
-        for direction in self.request.directions:
-            files = [str(held_out_file(self.request, name, direction)) for name in HELD_OUT_SPLITS]
-            keys |= held_out_keys(files, *direction)
-        return keys
+        """The keys (see `source_key`) of both sides of all held-out pairs."""
+        pairs: Iterator[Pair] = chain.from_iterable(
+            read_pairs(str(self.request.held_out_file(name, direction)), *direction)
+            for direction in self.request.directions
+            for name in HELD_OUT_SPLITS
+        )
+        return frozenset(source_key(text) for pair in pairs for text in pair)
 
     # ---- monolingual text ----
 
-    def check_texts(self) -> None:
-        """Check the monolingual texts.
-
-        Raises:
-            DataError: One cannot be read, or has no usable line.
-        """
-        for text in reversed(self.request.texts):
-            self._lines_of(text)
-
-    def texts(self, *, is_source: bool) -> dict[Direction, Lines]:
-        """Return the monolingual text of each direction that has one, see `ImproveRequest.text_of`.
-
-        Raises:
-            DataError: One cannot be read, or has no usable line.
-        """
-        found = {}
-        for direction in self.request.directions_with_text(is_source=is_source):
-            text = self.request.text_of(direction, is_source=is_source)
-            if text is not None:
-                found[direction] = self._lines_of(text)
-        return found
-
-    def _lines_of(self, given: GivenText) -> Lines:
+    def lines_of(self, given: GivenText) -> Lines:
         """Return the usable lines of a monolingual text.
 
         Raises:
             DataError: It cannot be read, or has no usable line.
         """
-        text = Text(given.path, self._held_out(), self.data.replace)
-        number = self.stages.decide(given.option, lambda: _check_text(text, self.config, given))
-        return Lines(text, number, self.request.digests[str(given.path)])
+        config = self.request.config
+        text = Text(given.path, self._held_out, config.data.replace)
+        return Lines(text, self.stages.decide(given.option, lambda: _check_text(text, config, given)))
 
     # ---- tokenizer ----
 
@@ -328,49 +262,36 @@ class Material:
         has synthetic pairs. So the size of the vocabulary suits the pairs, and no language outweighs the other. With
         several directions, each has the share of the text that it has in an epoch.
         """
-        if not self.request.trains_tokenizer:
+        request = self.request
+        if not request.trains_tokenizer:
             return
         sizes = [(number, 1.0) for number in self.sizes["train"]]
-        directions = [corpus.direction for corpus in self.data.directed]
-        sampled = by_temperature(sizes, directions, self.data.temperature)
+        directions = [corpus.direction for corpus in request.corpora]
+        sampled = by_temperature(sizes, directions, request.config.data.temperature)
         weights = {direction: weight for direction, (_, weight) in zip(directions, sampled, strict=True)}
-        for direction in _read_directions(self.request):
+        for direction in _read_directions(request):
             for source in (True, False):
                 self._write_side_for_tokenizer(direction, weights[direction], source=source)
-        for text in self.request.texts:
-            own = [each for each in directions if self.request.text_of(each, is_source=text.is_source) == text]
-            pairs = sum(weights[each] * self.num_pairs_of(each) for each in dict.fromkeys(own))
-            self._write_text_for_tokenizer(text, pairs)
-        self.stages.train_tokenizer(tokenizer_texts(self.request))
+        for text in request.texts:
+            pairs = sum(
+                weights[each] * self.num_pairs_of(each)
+                for each, own in request.texts_of(is_source=text.is_source).items()
+                if own == text
+            )
+            lines = self.lines_of(text)
+            path = _given_text_file(request, text)
+            chosen = partial(is_chosen, wanted=min(lines.number, int(SYNTHETIC_PER_PAIR * pairs)), of=lines.number)
+            self.stages.decide(f"text for the tokenizer: {path.name}", partial(_write_chosen, lines, path, chosen))
+        self.stages.run("tokenizer", lambda: tokenizer_command(request, tokenizer_texts(request)))
 
     def _write_side_for_tokenizer(self, direction: Direction, weight: float, *, source: bool) -> None:
         """Write one side of the pairs of a direction, each line as often as the weight of the direction says."""
         lines = self.side(direction, source=source)
         path = _side_for_tokenizer(self.request, direction, source)
-        if path == lines.text.path:
-            return
-
-        def write() -> int:
-            texts = (text for _, text in by_weight(((0, line) for line in lines.text.usable()), [weight]))
-            return write_lines(texts, path, lambda index: True)
-
-        self.stages.decide(f"text for the tokenizer: {path.name}", write)
-
-    def _write_text_for_tokenizer(self, text: GivenText, pairs: float) -> None:
-        """Write lines of a monolingual text, at even distances.
-
-        Args:
-            text: The text.
-            pairs: The number of pairs that an epoch draws of its directions.
-        """
-        lines = self._lines_of(text)
-        path = _given_text_file(self.request, text)
-        wanted = min(lines.number, int(SYNTHETIC_PER_PAIR * pairs))
-
-        def write() -> int:
-            return _write_chosen(lines, path, lambda index: is_chosen(index, wanted, lines.number))
-
-        self.stages.decide(f"text for the tokenizer: {path.name}", write)
+        if path != lines.text.path:
+            numbered = ((0, line) for line in lines.text.usable())
+            texts = (text for _, text in by_weight(numbered, [weight]))
+            self.stages.decide(f"text for the tokenizer: {path.name}", lambda: write_lines(texts, path))
 
     # ---- synthetic pairs ----
 
@@ -403,41 +324,37 @@ class Material:
         """
         wanted = min(lines.number, at_most)
         sample = min(wanted, SAMPLE_LINES) if self.stages.budget.is_time else wanted
-        first = f"{name}-1"
         in_sample = partial(is_chosen, wanted=sample, of=lines.number)
-        translated = self._write_part(first, lines, in_sample)
-        files = [self._augment(first, model, direction, how)]
-        number = sample
-        if sample < wanted:
-            number = self.stages.decide(f"{name}: lines", partial(self._affordable, first, sample, wanted, amount))
+        parts = [self._translate_part(f"{name}-1", model, direction, lines, in_sample, how)]
+
+        def affordable() -> int:
+            return min(wanted, int(sample * amount / self.stages.recipe.seconds_of(f"{name}-1")))
+
+        number = self.stages.decide(f"{name}: lines", affordable) if sample < wanted else sample
         if number > sample:
-            second = f"{name}-2"
             in_rest = partial(_is_chosen_of_rest, wanted=number, sample=sample, of=lines.number)
-            translated += self._write_part(second, lines, in_rest)
-            files.append(self._augment(second, model, direction, how))
+            parts.append(self._translate_part(f"{name}-2", model, direction, lines, in_rest, how))
+        translated = sum(number for _, number in parts)
         log.info("%s: translated %s of %s", name, f"{translated:,}", counted(lines.number, "line"))
-        return files
+        return [pairs for pairs, _ in parts]
 
-    def _affordable(self, stage: str, sample: int, wanted: int, amount: float) -> int:
-        """Return how many lines can be translated in an amount of seconds, at the speed of a sample.
-
-        Args:
-            stage: The stage that translated the sample.
-            sample: Number of lines of the sample.
-            wanted: The largest number to return.
-            amount: Seconds, those of the sample included.
-        """
-        return min(wanted, int(sample * amount / self.stages.recipe.seconds_of(stage)))
-
-    def _write_part(self, name: str, lines: Lines, chosen: Callable[[int], bool]) -> int:
-        """Write the chosen lines to a file, and return their number."""
-        path = self.request.out / f"{name}.txt"
-        return int(self.stages.decide(f"{name}: text", lambda: _write_chosen(lines, path, chosen)))
-
-    def _augment(self, name: str, model: str, direction: Direction, how: Sequence[str]) -> Path:
-        output = self.request.out / f"{name}.jsonl"
-        self.stages.augment(name, model, direction, self.request.out / f"{name}.txt", output, how)
-        return output
+    def _translate_part(
+        self,
+        name: str,
+        model: str,
+        direction: Direction,
+        lines: Lines,
+        chosen: Callable[[int], bool],
+        how: Sequence[str],
+    ) -> tuple[Path, int]:
+        """Translate the chosen lines, and return the file of pairs and the number of lines. See `translate`."""
+        text = self.request.out / f"{name}.txt"
+        pairs = self.request.out / f"{name}.jsonl"
+        number = self.stages.decide(f"{name}: text", partial(_write_chosen, lines, text, chosen))
+        languages = direction if self.request.has_several else None
+        command = augment_command([model], text, pairs, how, languages, self.request.device)
+        self.stages.run(name, lambda: command)
+        return pairs, number
 
     def merge(self, name: str, files: Mapping[Direction, Sequence[Path]]) -> dict[Direction, Synthetic]:
         """Write the synthetic pairs of several files once each, without real pairs and held-out sentences.
@@ -446,78 +363,29 @@ class Material:
             name: The name of the new file, such as `synthetic-1/pairs`; see `ImproveRequest.named`.
             files: What `translate` returned, by the direction of the pairs.
         """
-        return {
-            direction: self._merge(self.request.named(name, direction), direction, own)
-            for direction, own in files.items()
-            if own
-        }
+        found = {}
+        for direction, own in files.items():
+            if own:
+                path = self.request.out / f"{self.request.named(name, direction)}.jsonl"
+                work = partial(self._merge, direction, own, path)
+                found[direction] = Synthetic(path, self.stages.decide(self.request.named(name, direction), work))
+        return found
 
-    def _merge(self, name: str, direction: Direction, files: Sequence[Path]) -> Synthetic:
-        path = self.request.out / f"{name}.jsonl"
-
-        def work() -> int:
-            written, dropped = merge(files, self._corpora_of(direction), path, *direction, self._held_out())
-            for reason, number in dropped.items():
-                log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
-            log.info("%s: %s", name, counted(written, "synthetic pair"))
-            return written
-
-        return Synthetic(path, int(self.stages.decide(name, work)))
-
-
-def total(numbers: int | Sequence[int]) -> int:
-    """Return the number of held-out pairs that `Material.sizes` has: one, or one for each pair of languages."""
-    return numbers if isinstance(numbers, int) else sum(numbers)
-
-
-def numbers_of(request: ImproveRequest, numbers: int | Sequence[int]) -> list[tuple[str, int]]:
-    """Return the target language and the number of held-out pairs of each direction.
-
-    Args:
-        request: The request.
-        numbers: See `total`.
-    """
-    every = [numbers] if isinstance(numbers, int) else numbers
-    by_pair = {frozenset(each): number for each, number in zip(_once_per_pair(request), every, strict=True)}
-    return [(direction.tgt, by_pair[frozenset(direction)]) for direction in request.directions]
-
-
-def _once_per_pair(request: ImproveRequest) -> list[Direction]:
-    """Return the first direction of each pair of languages."""
-    first: dict[frozenset[str], Direction] = {}
-    for direction in request.directions:
-        first.setdefault(frozenset(direction), direction)
-    return list(first.values())
+    def _merge(self, direction: Direction, files: Sequence[Path], path: Path) -> int:
+        """Write one file of `merge`, and return the number of its pairs."""
+        real = [corpus.path for corpus, _ in self._corpora_of(direction)]
+        written, dropped = merge(files, real, path, *direction, self._held_out)
+        name = path.relative_to(self.request.out).with_suffix("")
+        for reason, number in dropped.items():
+            log.info("%s: dropped %s: %s", name, counted(number, "pair"), reason)
+        log.info("%s: %s", name, counted(written, "synthetic pair"))
+        return written
 
 
 def _read_directions(request: ImproveRequest) -> list[Direction]:
     """Return the directions in which corpora are read. With both directions, the others have the same text."""
     directed = request.config.data.directed
     return list(dict.fromkeys(corpus.direction for corpus in directed if not corpus.is_reversed))
-
-
-def _weight(corpus: DirectedCorpus) -> float:
-    return parse_source(corpus.train).weight
-
-
-def _corpora(request: ImproveRequest) -> list[Path]:
-    """Return the files of the real training pairs, one for each corpus and direction of the request."""
-    number = len(request.config.data.directed)
-    return [request.out / "pairs" / f"train-{index}.jsonl" for index in range(1, number + 1)]
-
-
-def _corpora_of(request: ImproveRequest, direction: Direction) -> list[Path]:
-    """Return the files of the real training pairs of a direction."""
-    numbered = zip(_corpora(request), request.config.data.directed, strict=True)
-    return [file for file, corpus in numbered if corpus.direction == direction]
-
-
-def plain_corpora(request: ImproveRequest) -> list[StageCorpus]:
-    """Return the corpora of the plain model, with their weights."""
-    return [
-        StageCorpus(corpus.direction, weighted(file, _weight(corpus)))
-        for file, corpus in zip(_corpora(request), request.config.data.directed, strict=True)
-    ]
 
 
 def tokenizer_texts(request: ImproveRequest) -> list[Path]:
@@ -537,12 +405,12 @@ def _side_for_tokenizer(request: ImproveRequest, direction: Direction, source: b
 def _text_file(request: ImproveRequest, name: str, direction: Direction, source: bool) -> Path:
     """Return the file for one side of the pairs of a direction."""
     language = direction.src if source else direction.tgt
-    return request.out / "pairs" / f"{request.named(name, direction)}.{language}.txt"
+    return request.pairs / f"{request.named(name, direction)}.{language}.txt"
 
 
 def _given_text_file(request: ImproveRequest, text: GivenText) -> Path:
     """Return the file for some lines of a monolingual text."""
-    return request.out / "pairs" / f"text.{text.language}.txt"
+    return request.pairs / f"text.{text.language}.txt"
 
 
 def check_material(request: ImproveRequest) -> list[tuple[str, int]]:
@@ -554,18 +422,10 @@ def check_material(request: ImproveRequest) -> list[tuple[str, int]]:
     Raises:
         DataError: They cannot be read, or are too few.
     """
-    real = RealPairs.of(request.config)
-    splits: Splits = {"valid": {}, "test": {}}
-    counts = Counts()
-    for number in range(len(request.config.data.directed)):
-        for _ in real.read(number, counts, splits):
-            pass
-    if not counts.read:
-        raise DataError("the training pairs are empty")
-    held_out = real.held_out(splits)
-    for given in reversed(request.texts):
+    sizes, _ = divide_pairs(request, lambda path, pairs, direction: sum(1 for _ in pairs))
+    for given in request.texts:
         _check_text(Text(given.path, replace=request.config.data.replace), request.config, given)
-    return numbers_of(request, [len(pairs) for pairs in held_out["valid"].values()])
+    return numbers_of(request, sizes["valid"])
 
 
 def _check_text(text: Text, config: Config, given: GivenText) -> int:
@@ -602,18 +462,8 @@ def _is_side(text: GivenText, direction: Direction) -> bool:
 
 
 def _write_chosen(lines: Lines, path: Path, chosen: Callable[[int], bool]) -> int:
-    """Write the chosen lines of a text, and return their number.
-
-    Raises:
-        DataError: The text was changed while the recipe runs.
-    """
-    number = write_lines(lines.text.usable(), path, chosen)
-    if lines.digest is not None and sha256(lines.text.path) != lines.digest:
-        raise DataError(
-            f"{lines.text.path}: was changed while this command runs; restore it and run the same command again, or "
-            "start over with --overwrite"
-        )
-    return number
+    """Write the chosen lines of a text, and return their number."""
+    return write_lines((line for index, line in enumerate(lines.text.usable()) if chosen(index)), path)
 
 
 def _is_chosen_of_rest(index: int, wanted: int, sample: int, of: int) -> bool:

@@ -1,8 +1,4 @@
-"""The recipe of `mtcli improve`: which models are trained on which pairs, and which of them is the result.
-
-With monolingual text: back-translation (Sennrich et al. 2016), repeated if it pays (Hoang et al. 2018). Without it:
-data diversification (Nguyen et al. 2020), with the translations of the training pairs by several models.
-"""
+"""The recipe of `mtcli improve`: run the stages of its plan within the budget, and choose the best model."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,14 +11,22 @@ from mtcli.config.scores import FEW_VALIDATION_PAIRS, METRIC_NAMES, selection_me
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import number_of_teachers, planned_rounds, useful_lines
 from mtcli.recipes.improve.material import Material, Synthetic
-from mtcli.recipes.improve.stages import PLAIN, Scores, Stages, Training
+from mtcli.recipes.improve.plan import (
+    BEST,
+    PLAIN,
+    PlannedStage,
+    PlannedTraining,
+    PlannedTranslation,
+    diversification_stages,
+    model_kinds,
+    plain_training,
+    round_stages,
+)
+from mtcli.recipes.improve.stages import Scores, Stages, Training
 from mtcli.runtime.wording import counted
 from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
-
-FilesOfDirections = dict[Direction, list[Path]]
-"""Files of synthetic pairs, by the direction that they are for."""
 
 FORWARD = ("--forward",)
 
@@ -33,9 +37,6 @@ GREEDY = ("--beam-size", "1")
 Tagged back-translations help where they outnumber the pairs (Caswell et al. 2019). Greedy search is faster, so more
 lines are translated in the same time.
 """
-
-
-NO_NUMBERS: Mapping[Direction, int] = {}
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,6 @@ class Method:
         self.directions = stages.request.directions
         self.metric = metric_on(material.num_valid)
         self.result = ImproveResult()
-        self.targets = material.texts(is_source=False)
-        """Text in the target language of each direction that has one."""
-        self.sources = material.texts(is_source=True)
-        """Text in the source language."""
         self.rounds = 0
         """Number of rounds that were begun."""
 
@@ -127,8 +124,7 @@ class Method:
             StageError: A command failed.
         """
         self.material.train_tokenizer()
-        plain = self.stages.train(PLAIN, self.material.specs(), lambda: shares.PLAIN_SHARE * self.budget.total)
-        self._add(PLAIN, plain, self.material.num_pairs)
+        self._run_stages([plain_training(self.request)])
         self._use_budget()
         while self._was_extended():
             self.result.part += 1
@@ -154,7 +150,7 @@ class Method:
                 "pairs would not help: the plain model gets the rest of the budget",
                 shares.MIN_EPOCHS,
             )
-        elif self.targets or self.sources:
+        elif self.request.texts:
             while self.stages.decide(in_part(f"round {self.rounds + 1}"), self._another_round):
                 self._round()
         elif not self.rounds and self.stages.decide(in_part("diversification"), self._another_round):
@@ -178,135 +174,110 @@ class Method:
         return has_paid and is_enough and self.rounds < shares.MAX_ROUNDS
 
     def _round(self) -> None:
-        """Make synthetic pairs with the best model and, if it does not translate backwards, a new reverse model.
-
-        The last model of the round is trained on them.
-        """
+        """Run the stages of the next round."""
         self.rounds += 1
         number = self.rounds
         amount, for_later = self.stages.decide(f"budget of round {number}", self._budget_of_round)
-        for_translation = shares.TRANSLATION_SHARE * amount / (len(self.targets) + len(self.sources))
-        share_of_model = 1 - shares.reverse_share(needs_model=self._needs_reverse_model()) - shares.TRANSLATION_SHARE
-        useful = useful_lines(self._pairs_in(amount * share_of_model))
-        at_most = max(1, useful // max(len(self.targets), len(self.sources)))
-        folder = f"synthetic-{number}"
-        files: FilesOfDirections = {direction: [] for direction in self.directions}
-        best = self._best.training.folder
-        for direction, lines in self.sources.items():
-            name = self.request.named(f"{folder}/forward", direction)
-            files[direction] += self.material.translate(
-                name, best, direction, lines, FORWARD, at_most=at_most, amount=for_translation
-            )
-        reverse = self._reverse_model(number, amount, files) if self._needs_reverse_model() else best
-        for direction, lines in self.targets.items():
-            back = direction.reversed()
-            model = best if back in self.directions else reverse
-            is_large = min(lines.number, at_most) > self.material.num_pairs_of(direction)
-            how = (*(TAG if self.request.can_tag else ()), *GREEDY) if is_large else ()
-            name = self.request.named(f"{folder}/back", direction)
-            files[direction] += self.material.translate(
-                name, model, back, lines, how, at_most=at_most, amount=for_translation
-            )
-        synthetic = self.material.merge(f"{folder}/pairs", files)
-        self._train_on(f"improved-{number}", synthetic, for_later)
-
-    def _needs_reverse_model(self) -> bool:
-        """Return True if the models do not translate the text back themselves."""
-        return self.request.needs_reverse_model([*self.targets])
-
-    def _reverse_model(self, number: int, amount: float, forward: FilesOfDirections) -> str:
-        """Train a model of the opposite directions, and return its folder.
-
-        It learns from the translations of the best model too: those of the monolingual text, or from the second round
-        on, without such text, those of the training sources.
-
-        Args:
-            number: The number of the round.
-            amount: The share of the budget of the round.
-            forward: Files of synthetic pairs with human sources.
-        """
-        files = forward
-        if not any(files.values()) and number > 1:
-            files = {
-                direction: self.material.translate(
-                    self.request.named(f"synthetic-{number}/sources", direction),
-                    self._best.training.folder,
-                    direction,
-                    self.material.side(direction, source=True),
-                    FORWARD,
-                    at_most=self.material.num_pairs_of(direction),
-                    amount=shares.TRANSLATION_SHARE * amount / len(self.directions),
-                )
-                for direction in self.directions
-            }
-        synthetic = self.material.merge(f"synthetic-{number}/reverse", files)
-        specs = self.material.specs(synthetic, forward=False)
-        name = f"reverse-{number}"
-        share = shares.REVERSE_SHARE * amount
-        return self.stages.train(name, specs, lambda: share, forward=False, engine=False).folder
+        stages = round_stages(self.request, number, amount)
+        of_reverse_model = sum(stage.amount or 0.0 for stage in stages if isinstance(stage, PlannedTraining))
+        useful = useful_lines(self._pairs_in((1 - shares.TRANSLATION_SHARE) * amount - of_reverse_model))
+        num_texts = max(len(self.request.texts_of(is_source=is_source)) for is_source in (True, False))
+        self._run_stages(stages, max_lines=max(1, useful // num_texts), for_later=for_later)
 
     # ---- data diversification ----
 
     def _diversify(self) -> None:
-        """Train on the translations of the training pairs by several models of both directions.
-
-        If each model has both directions, its translations of sources in one are those of targets in the other.
-        """
+        """Train on the translations of the training pairs."""
         self.rounds = 1
         used = self._plain.used(self.budget)
-        orders = (True, False) if self.request.needs_reverse_model(self.directions) else (True,)
-        kinds = len(orders)
-        teachers = partial(number_of_teachers, self.budget.total, used, kinds)
+        teachers = partial(number_of_teachers, self.budget.total, used, len(model_kinds(self.request)))
         number = self.stages.decide("models of each direction", teachers)
-        amount = min(used, shares.TEACHERS_SHARE * self.budget.total / (kinds * number))
-        for_translation = shares.TRANSLATION_SHARE * self.budget.total / (kinds * number * len(self.directions))
-        first_seed = self.request.config.train.seed
-        files: FilesOfDirections = {direction: [] for direction in self.directions}
-        for index in range(1, number + 1):
-            for forward in orders:
-                name = f"{'forward' if forward else 'reverse'}-{index}"
-                if forward and index == 1:
-                    model = self._plain
-                else:
-                    seed = first_seed + index - 1
-                    specs = self.material.specs(forward=forward)
-                    model = self.stages.train(name, specs, lambda: amount, forward=forward, seed=seed, engine=False)
-                if forward and index > 1:
-                    self._add(name, model, self.material.num_pairs)
-                for direction in self.directions:
-                    files[direction] += self.material.translate(
-                        self.request.named(f"synthetic-1/{name}", direction),
-                        model.folder,
-                        direction if forward else direction.reversed(),
-                        self.material.side(direction, source=forward),
-                        FORWARD if forward else (),
-                        at_most=self.material.num_pairs_of(direction),
-                        amount=for_translation,
-                    )
-        if kinds == 1:
-            files = {direction: files[direction] + files[direction.reversed()] for direction in self.directions}
-        synthetic = self.material.merge("synthetic-1/pairs", files)
-        self._train_on("improved-1", synthetic, 0.0)
+        self._run_stages(diversification_stages(self.request, number, used))
 
-    # ---- models ----
+    # ---- stages ----
 
-    def _train_on(self, name: str, synthetic: Mapping[Direction, Synthetic], for_later: float) -> None:
-        """Train on the real and the synthetic pairs.
+    def _run_stages(self, stages: Sequence[PlannedStage], *, max_lines: int = 0, for_later: float = 0.0) -> None:
+        """Run stages of the plan, in their order.
 
         Args:
-            name: The name of the stage.
+            stages: The stages.
+            max_lines: Largest number of lines of a monolingual text to translate.
+            for_later: What a training that uses the rest of the budget leaves for later rounds.
+        """
+        folders = {name: model.training.folder for name, model in self.result.candidates.items()}
+        if folders:
+            folders[BEST] = self._best.training.folder
+        made: list[tuple[PlannedTranslation, list[Path]]] = []
+        for stage in stages:
+            if isinstance(stage, PlannedTranslation):
+                made.append((stage, self._translate(stage, folders[stage.model], max_lines)))
+                continue
+            learned = [(each, files) for each, files in made if each.name in stage.translations]
+            training = self._train(stage, self._synthetic(stage, learned), for_later)
+            if training is not None:
+                folders[stage.name] = training.folder
+
+    def _translate(self, stage: PlannedTranslation, model: str, max_lines: int) -> list[Path]:
+        """Return the files of pairs that a translation makes; see `_run_stages` for `max_lines`."""
+        direction = stage.direction
+        num_pairs = self.material.num_pairs_of(direction)
+        if stage.text is None:
+            lines = self.material.side(direction, source=stage.is_source)
+            at_most = num_pairs
+        else:
+            lines = self.material.lines_of(stage.text)
+            at_most = max_lines
+        is_large = min(lines.number, at_most) > num_pairs
+        if stage.is_source:
+            how = FORWARD
+        else:
+            how = (*(TAG if self.request.can_tag else ()), *GREEDY) if is_large else ()
+            direction = direction.reversed()
+        return self.material.translate(stage.name, model, direction, lines, how, at_most=at_most, amount=stage.amount)
+
+    def _synthetic(
+        self, stage: PlannedTraining, learned: Sequence[tuple[PlannedTranslation, Sequence[Path]]]
+    ) -> dict[Direction, Synthetic]:
+        """Return the synthetic pairs of a training.
+
+        Args:
+            stage: The training.
+            learned: The translations that it learns from, and their files.
+        """
+        files: dict[Direction, list[Path]] = {direction: [] for direction in self.directions}
+        for translation, own in learned:
+            files[translation.direction] += own
+        for translation, own in learned:
+            if translation.both_ways:
+                files[translation.direction.reversed()] += own
+        return self.material.merge(stage.synthetic, files)
+
+    def _train(
+        self, stage: PlannedTraining, synthetic: Mapping[Direction, Synthetic], for_later: float
+    ) -> Training | None:
+        """Train a model, and score it if it may be the result; None: no synthetic pairs are left for the last model.
+
+        Args:
+            stage: The training.
             synthetic: The synthetic pairs of each direction.
-            for_later: What is left of the budget for later rounds.
+            for_later: See `_run_stages`.
         """
         numbers = {direction: pairs.number for direction, pairs in synthetic.items()}
-        for direction, pairs in synthetic.items():
-            if not pairs.number:
-                what = "no synthetic pairs are left" + (f" of {direction}" if self.request.has_several else "")
-                log.warning("%s: %s, so no model is trained on them", pairs.path, what)
-        if not any(numbers.values()):
-            return
-        training = self.stages.train(name, self.material.specs(synthetic), lambda: self._spendable() - for_later)
-        self._add(name, training, self.material.num_pairs + sum(numbers.values()), numbers)
+        if stage.amount is None:
+            for direction, pairs in synthetic.items():
+                if not pairs.number:
+                    what = "no synthetic pairs are left" + (f" of {direction}" if self.request.has_several else "")
+                    log.warning("%s: %s, so no model is trained on them", pairs.path, what)
+            if not any(numbers.values()):
+                return None
+
+        def amount() -> float:
+            return self._spendable() - for_later if stage.amount is None else stage.amount
+
+        training = self.stages.train(stage, self.material.specs(synthetic, forward=stage.forward), amount)
+        if stage.forward:
+            self._add(stage.name, training, self.material.num_pairs + sum(numbers.values()), numbers)
+        return training
 
     def _extend_best(self) -> bool:
         """Give the best model the rest of the budget, and return True, unless this would not train it further.
@@ -371,7 +342,9 @@ class Method:
         )
         return None
 
-    def _add(self, name: str, training: Training, pairs: int, synthetic: Mapping[Direction, int] = NO_NUMBERS) -> None:
+    # ---- models ----
+
+    def _add(self, name: str, training: Training, pairs: int, synthetic: Mapping[Direction, int]) -> None:
         """Score a model, and make it the result if it is the best; of equal scores, the earlier model's counts."""
         candidates = self.result.candidates
         scores = self.stages.score(name, training.folder)

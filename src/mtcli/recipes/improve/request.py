@@ -4,19 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtcli.config.schema import Config
-from mtcli.corpus.cache.info import input_files
+from mtcli.corpus.cache.info import Fingerprint, fingerprint, input_files
 from mtcli.corpus.cache.tokenizer_file import given_tokenizer, tokenizer_path
+from mtcli.corpus.held_out import HeldOutSplit
+from mtcli.corpus.readers.sources import parse_source
 from mtcli.errors import UsageError
+from mtcli.recipes.commands import check_settings, same_languages
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.recipe import check_settings
 from mtcli.runtime.outputs import check_folder
 from mtcli.text.languages import Direction, code_of_name, same
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.training.request import InitialModel, resolve
-from mtcli.translate.backends.exported import sha256
 
 DEFAULT_TIME = "3h"
 
@@ -34,6 +35,14 @@ class GivenText:
     path: Path
     is_source: bool = False
     """It is in a source language, and its translations are targets. Otherwise they are sources (back-translation)."""
+
+
+class RealCorpus(NamedTuple):
+    """Real training pairs of one direction, in the folder of the command."""
+
+    path: Path
+    direction: Direction
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -72,29 +81,42 @@ class ImproveRequest:
         """Return the name of what each direction has: with its languages, if there are several."""
         return f"{name}.{direction.src}-{direction.tgt}" if self.has_several else name
 
-    def text_of(self, direction: Direction, *, is_source: bool) -> GivenText | None:
-        """Return the text whose translations make pairs of a direction; None: there is none.
+    def texts_of(self, *, is_source: bool) -> dict[Direction, GivenText]:
+        """Return the text whose translations make pairs of each direction that has one.
 
         Args:
-            direction: The direction.
-            is_source: The text is in its source language; otherwise in its target language.
+            is_source: The text is in the source language of the direction; otherwise in its target language.
         """
-        language = direction.src if is_source else direction.tgt
-        found = (text for text in self.texts if text.is_source == is_source and text.language == language)
-        return next(found, None)
-
-    def directions_with_text(self, *, is_source: bool) -> list[Direction]:
-        """Return the directions that have such a text, see `text_of`."""
-        return [each for each in self.directions if self.text_of(each, is_source=is_source) is not None]
+        of_languages = {text.language: text for text in self.texts if text.is_source == is_source}
+        languages = {each: each.src if is_source else each.tgt for each in self.directions}
+        return {each: of_languages[code] for each, code in languages.items() if code in of_languages}
 
     def needs_reverse_model(self, directions: Sequence[Direction]) -> bool:
         """Return True if a model of its own must translate backwards for one of some directions."""
         return any(direction.reversed() not in self.directions for direction in directions)
 
     @property
+    def corpora(self) -> list[RealCorpus]:
+        """The real training pairs: a file for each corpus and direction."""
+        numbered = enumerate(self.config.data.directed, 1)
+        return [
+            RealCorpus(self.pairs / f"train-{number}.jsonl", corpus.direction, parse_source(corpus.train).weight)
+            for number, corpus in numbered
+        ]
+
+    def held_out_file(self, name: HeldOutSplit, direction: Direction) -> Path:
+        """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
+        return self.pairs / f"{self.named(name, same_languages(self.directions, direction))}.jsonl"
+
+    @property
+    def pairs(self) -> Path:
+        """The folder of the real pairs."""
+        return self.out / "pairs"
+
+    @property
     def tokenizer(self) -> Path:
         """The tokenizer that the stages train."""
-        return self.out / "pairs" / "tokenizer.json"
+        return self.pairs / "tokenizer.json"
 
     @property
     def trains_tokenizer(self) -> bool:
@@ -131,9 +153,9 @@ class ImproveRequest:
         return [path for path in places if path is not None]
 
     @cached_property
-    def digests(self) -> dict[str, str]:
-        """SHA-256 of each of the `inputs`, as they were when the command began."""
-        return {str(path): sha256(path) for path in self.inputs()}
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """The `fingerprint` of each of the `inputs` when the command began, by name."""
+        return {str(path): fingerprint(path) for path in self.inputs()}
 
     def identity(self) -> dict[str, Any]:
         """Return everything that decides the result, by the names of the options.
@@ -164,7 +186,7 @@ class ImproveRequest:
             "--device": self.device,
             "tokenizer": "one for all models" if self.trains_tokenizer else None,
             self.budget.option: self.budget.total,
-            **{f"SHA-256 of {name}": digest[:16] for name, digest in self.digests.items()},
+            **{f"SHA-256 of {name}": found["sha256"][:16] for name, found in self.fingerprints.items()},
         }
 
 

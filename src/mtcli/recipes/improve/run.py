@@ -1,23 +1,24 @@
 """The start and the end of `mtcli improve`: its plan, the folder that it works in, its model and what is said of it."""
 
 import shlex
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mtcli.config.scores import METRIC_NAMES
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import UsageError
 from mtcli.evaluation.remarks import too_few_pairs
+from mtcli.recipes.commands import StageCorpus, weighted
 from mtcli.recipes.improve import budget as shares
 from mtcli.recipes.improve.budget import SharedBudget
-from mtcli.recipes.improve.material import Material, check_material, numbers_of, plain_corpora, tokenizer_texts
+from mtcli.recipes.improve.material import Material, check_material, tokenizer_texts
 from mtcli.recipes.improve.method import ImproveResult, Method, metric_on
+from mtcli.recipes.improve.plan import PLAIN, diversification_stages, model_kinds, plain_training, round_stages
+from mtcli.recipes.improve.real_pairs import numbers_of
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.improve.stages import PLAIN, Stages, copy_run, score_command, tokenizer_command, training_command
-from mtcli.recipes.recipe import STATE, Changes, Recipe, open_recipe
+from mtcli.recipes.improve.stages import Stages, copy_run, score_command, tokenizer_command, training_command
+from mtcli.recipes.recipe import STATE, Changes, Recipe, delete_files, open_recipe
 from mtcli.report.run_record import RecipeRecord
 from mtcli.report.run_report import write_report
 from mtcli.runtime.device import describe, pick_device
@@ -26,7 +27,6 @@ from mtcli.runtime.outputs import real_path
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import aligned, counted
 from mtcli.storage.run_folder import RUN_FILES
-from mtcli.text.languages import Direction
 
 NAME = "improve"
 
@@ -61,30 +61,20 @@ def improve(request: ImproveRequest, *, overwrite: bool = False) -> tuple[Improv
     identity = request.identity()
     if overwrite and (request.out / STATE).exists():
         with folder_lock(request.out, "works in this folder"):
-            _refuse_other_files(request.out)
-            _refuse_inputs(request)
-            _delete_results(request.out)
+            _delete_results(request)
     changes = Changes(may_grow=[request.budget.option], remedy="choose another --out, or start over with --overwrite")
-    with open_recipe(request.out, NAME, identity, changes) as recipe:
-        return _improve(request, recipe)
-
-
-def _improve(request: ImproveRequest, recipe: Recipe) -> tuple[ImproveResult, Stages]:
-    """Run the recipe in its folder. The folder of a new recipe is left empty if its pairs or texts cannot be used."""
-    _refuse_changed_result(recipe)
-    stages = Stages(request, recipe)
-    try:
+    texts = {str(text.path): request.fingerprints[str(text.path)] for text in request.texts}
+    with open_recipe(request.out, NAME, identity, changes, texts) as recipe:
+        _refuse_changed_result(recipe)
+        stages = Stages(request, recipe)
         material = Material(stages)
-        material.check_texts()
-    except DataError:
-        if not recipe.commands and not (request.out / PLAIN).exists():
-            _delete_results(request.out)
-        raise
-    result = Method(stages, material).run()
-    recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
-    recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))
-    if (recipe.folder / "model.safetensors").exists():
-        recipe.link_result(recipe.folder)
+        for text in request.texts:
+            material.lines_of(text)  # refuses what cannot be used before anything is trained
+        result = Method(stages, material).run()
+        recipe.value(result.in_part("model"), partial(_copy_result, result, recipe))
+        recipe.complete(result.in_part("report"), partial(_describe_result, result, stages, recipe))
+        if (recipe.folder / "model.safetensors").exists():
+            recipe.link_result(recipe.folder)
     return result, stages
 
 
@@ -116,174 +106,89 @@ def _describe_result(result: ImproveResult, stages: Stages, recipe: Recipe) -> b
     return write_report(recipe.folder, device, recipe_record(result, stages, recipe.commands))
 
 
-def _refuse_other_files(folder: Path) -> None:
-    """Check that a folder holds only what the command writes, before any of it is deleted.
+def _delete_results(request: ImproveRequest) -> None:
+    """Delete what an earlier command left. The state is deleted last, so that the folder is recognised until then.
 
     Raises:
-        UsageError: It holds another file.
+        UsageError: The folder holds another file, or one that this command reads.
     """
-    ours = {path for pattern in (*WRITTEN, STATE, ".lock") for path in folder.glob(pattern)}
-    others = sorted(path.name for path in folder.iterdir() if path not in ours)
+    folder = request.out
+    ours = [path for pattern in WRITTEN for path in sorted(folder.glob(pattern))]
+    others = {path.name for path in folder.iterdir()} - {path.name for path in ours} - {STATE, ".lock"}
     if others:
-        raise UsageError(f"{folder}: holds {others[0]}, which is not of this command; choose another --out")
-
-
-def _refuse_inputs(request: ImproveRequest) -> None:
-    """Check that a folder holds no file that the command reads, before its content is deleted.
-
-    Raises:
-        UsageError: It holds one, such as the pairs that an earlier command wrote.
-    """
+        raise UsageError(f"{folder}: holds {min(others)}, which is not of this command; choose another --out")
     for path in request.inputs():
-        if real_path(path).is_relative_to(real_path(request.out)):
+        if real_path(path).is_relative_to(real_path(folder)):
             raise UsageError(
-                f"{path}: is read, and --overwrite would delete it with the results in {request.out}; copy it to "
-                "another folder, or choose another --out"
+                f"{path}: is read, and --overwrite would delete it with the results in {folder}; copy it to another "
+                "folder, or choose another --out"
             )
-
-
-def _delete_results(folder: Path) -> None:
-    """Delete what the command writes. The state is deleted last, so that the folder is recognised until then."""
-    for path in [path for pattern in WRITTEN for path in sorted(folder.glob(pattern))]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    (folder / STATE).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A stage of the plan."""
-
-    name: str
-    purpose: str
-    share: float = 0.0
-    """Share of the budget; 0: it has none of its own."""
-    command: Sequence[str] = ()
-    """The arguments of `mtcli`; empty: they depend on what is measured."""
-
-    def __str__(self) -> str:
-        share = f" ({self.share:.0%} of the budget)" if self.share else ""
-        line = f"{self.name}{share}: {self.purpose}"
-        return f"{line}\n  {shlex.join(['mtcli', *self.command])}" if self.command else line
+    delete_files([*ours, folder / STATE])
 
 
 def plan(request: ImproveRequest) -> str:
-    """Return the stages of a request, as lines of text. Nothing is written.
+    """Return the stages of a request with one round, as lines of text. Nothing is written.
 
     Raises:
         DataError: The pairs or the texts cannot be used.
     """
     num_valid = check_material(request)
-    metric = METRIC_NAMES[metric_on(num_valid)]
-    has_text = bool(request.texts)
-    steps = [*_first_steps(request), *(_round(request) if has_text else _diversification(request))]
-    folder = request.out / steps[-1].name
-    compared = [*score_command(request, "test", str(request.out / PLAIN)), "--compare", str(folder)]
-    steps.append(_Step("comparison", f"compares the plain model and {folder.name} on the test pairs", command=compared))
-    if request.has_one_tokenizer:
-        steps.append(_Step("ensemble, validation", "scores all models together"))
-    total = request.budget.in_words(request.budget.total)
-    first = f"The stages within {total}. Commands that depend on measurements are shown when they begin:"
-    pairs = counted(sum(number for _, number in num_valid), "validation pair")
-    where = f"{pairs} of {len(num_valid)} directions (the mean)" if request.has_several else pairs
-    kept = f"The model with the best {metric} on {where} is kept, and gets what is left."
-    return "\n".join([first, *map(str, steps), kept, *_cases(has_text)])
-
-
-def _cases(has_text: bool) -> list[str]:
-    """Return what else the budget may be used for."""
-    if has_text:
+    total = request.budget.total
+    plain = plain_training(request)
+    used = plain.amount or 0.0
+    if request.texts:
+        stages = round_stages(request, 1, total - used)
         more = f"it is divided into up to {shares.MAX_ROUNDS} rounds"
     else:
+        number = shares.number_of_teachers(total, used, len(model_kinds(request)))
+        stages = diversification_stages(request, number, used)
         more = f"up to {shares.MAX_TEACHERS} models of each direction translate the pairs"
-    return [
-        f"If plain training would see each pair fewer than {shares.MIN_EPOCHS:g} times, it gets the whole budget.",
-        f"If the plain model needs little of the budget, {more}.",
-    ]
+    amount_of_last = total - used - sum(stage.amount or 0.0 for stage in stages)
 
-
-def _first_steps(request: ImproveRequest) -> list[_Step]:
-    """Return the stages up to the plain model, whose commands are known."""
-    steps = []
+    within = request.budget.in_words(total)
+    lines = [f"The stages within {within}. Commands that depend on measurements are shown when they begin:"]
     if request.trains_tokenizer:
         command = tokenizer_command(request, tokenizer_texts(request))
-        steps.append(_Step("tokenizer", "trains one tokenizer for all models", command=command))
-    amount = shares.PLAIN_SHARE * request.budget.total
-    command = training_command(request, PLAIN, plain_corpora(request), amount)
-    steps.append(_Step(PLAIN, "trains a model on the pairs alone", shares.PLAIN_SHARE, command))
+        lines.append(_described("tokenizer", "trains one tokenizer for all models", command=command))
+    corpora = [StageCorpus(corpus.direction, weighted(corpus.path, corpus.weight)) for corpus in request.corpora]
+    command = training_command(request, plain, corpora, used)
+    lines.append(_described(plain.name, plain.purpose, used / total, command))
     command = score_command(request, "valid", str(request.out / PLAIN))
-    steps.append(_Step(f"{PLAIN}, validation", "scores it, as each model after it", command=command))
-    return steps
+    lines.append(_described(f"{PLAIN}, validation", "scores it, as each model after it", command=command))
+    for stage in stages:
+        amount = amount_of_last if stage.amount is None else stage.amount
+        lines.append(_described(stage.name, stage.purpose, amount / total))
+    last = stages[-1].name
+    command = [*score_command(request, "test", str(request.out / PLAIN)), "--compare", str(request.out / last)]
+    lines.append(_described("comparison", f"compares the plain model and {last} on the test pairs", command=command))
+    if request.has_one_tokenizer:
+        lines.append(_described("ensemble, validation", "scores all models together"))
+
+    pairs = counted(sum(number for _, number in num_valid), "validation pair")
+    where = f"{pairs} of {len(num_valid)} directions (the mean)" if request.has_several else pairs
+    metric = METRIC_NAMES[metric_on(num_valid)]
+    return "\n".join(
+        [
+            *lines,
+            f"The model with the best {metric} on {where} is kept, and gets what is left.",
+            f"If plain training would see each pair fewer than {shares.MIN_EPOCHS:g} times, it gets the whole budget.",
+            f"If the plain model needs little of the budget, {more}.",
+        ]
+    )
 
 
-def _round(request: ImproveRequest) -> list[_Step]:
-    """Return the stages of a round that uses the rest of the budget."""
-    amount = 1 - shares.PLAIN_SHARE
-    forward = request.directions_with_text(is_source=True)
-    back = request.directions_with_text(is_source=False)
-    num_texts = len(forward) + len(back)
-    share = shares.TRANSLATION_SHARE * amount / num_texts if request.budget.is_time else 0.0
-    steps = [
-        _translation(request, "synthetic-1/forward", direction, "the best model so far", share, is_source=True)
-        for direction in forward
-    ]
-    if request.needs_reverse_model(back):
-        steps.append(_Step("reverse-1", _trains_reverse(request), shares.REVERSE_SHARE * amount))
-    for direction in back:
-        model = "the best model so far" if direction.reversed() in request.directions else "it"
-        steps.append(_translation(request, "synthetic-1/back", direction, model, share, is_source=False))
-    return [*steps, _last_step(steps)]
+def _described(name: str, purpose: str, share: float = 0.0, command: Sequence[str] = ()) -> str:
+    """Return the line of a stage, and that of its command.
 
-
-def _translation(
-    request: ImproveRequest, name: str, direction: Direction, model: str, share: float, *, is_source: bool
-) -> _Step:
-    """Return the translation of the text of a direction, see `ImproveRequest.text_of`."""
-    text = request.text_of(direction, is_source=is_source)
-    path = text.path if text else ""
-    into = ""
-    if request.has_several:
-        into = f" into {direction.tgt if is_source else direction.src}, for pairs of {direction},"
-    return _Step(request.named(name, direction), f"translates {path}{into} by {model}", share)
-
-
-def _trains_reverse(request: ImproveRequest) -> str:
-    every = "s" if request.has_several else ""
-    return f"trains a model of the opposite direction{every}"
-
-
-def _diversification(request: ImproveRequest) -> list[_Step]:
-    """Return the stages of data diversification if the plain model uses all of its share.
-
-    Then there is one model of each direction, or two that have both directions.
+    Args:
+        name: The name of the stage.
+        purpose: What it does.
+        share: Its share of the budget; 0: it has none of its own.
+        command: The arguments of `mtcli`; empty: they depend on what is measured.
     """
-    orders = (True, False) if request.needs_reverse_model(request.directions) else (True,)
-    number = shares.number_of_teachers(1.0, shares.PLAIN_SHARE, len(orders))
-    num_models = len(orders) * number
-    num_texts = num_models * len(request.directions)
-    share = shares.TRANSLATION_SHARE / num_texts if request.budget.is_time else 0.0
-    steps = []
-    for index in range(1, number + 1):
-        for forward in orders:
-            name = f"{'forward' if forward else 'reverse'}-{index}"
-            is_plain = forward and index == 1
-            if not is_plain:
-                trains = "trains another model" if forward else _trains_reverse(request)
-                steps.append(_Step(name, trains, shares.TEACHERS_SHARE / num_models))
-            for direction in request.directions:
-                of_direction = f" of {direction}" if request.has_several else ""
-                sides = f"{'sources' if forward else 'targets'} of the pairs{of_direction}"
-                purpose = f"translates the {sides} by {'the plain model' if is_plain else 'it'}"
-                steps.append(_Step(request.named(f"synthetic-1/{name}", direction), purpose, share))
-    return [*steps, _last_step(steps)]
-
-
-def _last_step(before: Sequence[_Step]) -> _Step:
-    """Return the training on the synthetic pairs, which uses what the plain model and these stages have left."""
-    rest = 1 - shares.PLAIN_SHARE - sum(step.share for step in before)
-    return _Step("improved-1", "trains a model on the pairs and these translations", rest)
+    in_words = f" ({share:.0%} of the budget)" if share else ""
+    line = f"{name}{in_words}: {purpose}"
+    return f"{line}\n  {shlex.join(['mtcli', *command])}" if command else line
 
 
 def summary(result: ImproveResult, stages: Stages) -> str:

@@ -5,37 +5,34 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtcli.config.toml_file import load as load_config
-from mtcli.corpus.held_out import HELD_OUT_SPLITS, HeldOutSplit
+from mtcli.corpus.held_out import HeldOutSplit
 from mtcli.errors import ModelError
+from mtcli.recipes.commands import (
+    StageCorpus,
+    as_argument,
+    corpora_options,
+    device_option,
+    repeated,
+    setting_name,
+)
 from mtcli.recipes.improve.budget import SharedBudget
+from mtcli.recipes.improve.plan import PLAIN, PlannedTraining
 from mtcli.recipes.improve.request import ImproveRequest
-from mtcli.recipes.recipe import Recipe, Stage, as_argument, setting_name
+from mtcli.recipes.recipe import Recipe, Stage
 from mtcli.runtime.files import copy_file, storage_errors
 from mtcli.storage import checkpoint
 from mtcli.storage.events import read_events
 from mtcli.storage.run_folder import RUN_FILES
-from mtcli.text.languages import Direction
 
 log = logging.getLogger(__name__)
-
-PLAIN = "plain"
-"""The name of the model that is trained on the pairs alone."""
 
 BLEU_TOKENIZER = "train.bleu_tokenizer"
 
 COPIED = tuple(name for name in RUN_FILES if name not in ("checkpoints", "tensorboard"))
 """The files and folders of a run that are copied, together with its last checkpoint."""
-
-
-class StageCorpus(NamedTuple):
-    """Training pairs of a stage."""
-
-    direction: Direction
-    spec: str
-    """For `--train`, with its weight."""
 
 
 @dataclass(frozen=True)
@@ -68,63 +65,46 @@ class Scores:
 
 
 def training_command(
-    request: ImproveRequest,
-    name: str,
-    corpora: Sequence[StageCorpus],
-    amount: float,
-    *,
-    forward: bool = True,
-    seed: int | None = None,
-    engine: bool = True,
+    request: ImproveRequest, training: PlannedTraining, corpora: Sequence[StageCorpus], amount: float
 ) -> list[str]:
     """Return the command that trains a model.
 
     Args:
         request: The request.
-        name: The name of the stage, and of its folder.
+        training: The training.
         corpora: Training pairs.
         amount: The amount of the budget.
-        forward: The model translates in the directions of the request; otherwise in the opposite directions.
-        seed: The seed of the training; None: that of the request.
-        engine: Convert the model for faster translation at the end.
     """
-    words = ["train"]
-    for index, (direction, spec) in enumerate(corpora):
-        words += ["--train", spec]
-        if request.has_several or index == len(corpora) - 1:  # otherwise, once for all of them
-            for split in HELD_OUT_SPLITS:
-                words += [f"--{split}", str(held_out_file(request, split, direction))]
-            words += ["--src", direction.src, "--tgt", direction.tgt]
+    words = ["train", *corpora_options(corpora, request.held_out_file, for_each=request.has_several)]
     if request.preset is not None:
         words += ["--preset", request.preset]
     if request.init is not None:
         words += ["--init", as_argument(request.init.path)]
-    has_tokenizer = request.has_tokenizer_of_plain and forward and name != PLAIN
-    words += _repeated("--set", _settings(request, forward, tokenizer_of_plain=has_tokenizer))
-    if seed is not None:
-        words += ["--set", f"train.seed={seed}"]
-    if not engine:
+    words += repeated("--set", _settings(request, training))
+    if training.seed is not None:
+        words += ["--set", f"train.seed={training.seed}"]
+    if not training.engine:
         words += ["--set", "train.engine=false"]
-    return [*words, "--out", str(request.out / name), *_device(request), *request.budget.options(amount)]
+    return [
+        *words,
+        "--out",
+        str(request.out / training.name),
+        *device_option(request.device),
+        *request.budget.options(amount),
+    ]
 
 
-def held_out_file(request: ImproveRequest, name: HeldOutSplit, direction: Direction) -> Path:
-    """Return the file of the validation or test pairs of a direction, which it shares with the opposite one."""
-    known = request.directions
-    first = next(each for each in known if each in (direction, direction.reversed()))
-    return request.out / "pairs" / f"{request.named(name, first)}.jsonl"
-
-
-def _settings(request: ImproveRequest, forward: bool, *, tokenizer_of_plain: bool) -> list[str]:
+def _settings(request: ImproveRequest, training: PlannedTraining) -> list[str]:
     """Return the settings of a training; a tokenizer that models share replaces those of a new one."""
     settings = list(request.sets)
-    if not forward:  # the tokenizer of BLEU is for the target languages of the request
+    if not training.forward:  # the tokenizer of BLEU is for the target languages of the request
         settings = [text for text in settings if setting_name(text) != BLEU_TOKENIZER]
-    if request.trains_tokenizer or tokenizer_of_plain:
+    has_that_of_plain = request.has_tokenizer_of_plain and training.forward and training.name != PLAIN
+    if request.trains_tokenizer or has_that_of_plain:
         kept = "tokenizer.transfer"  # it may say that the model is a parent, although it has the same languages
         names = [(setting_name(text), text) for text in settings]
         settings = [text for name, text in names if name == kept or not name.startswith("tokenizer.")]
-        settings.append(f"tokenizer.file={request.out / PLAIN if tokenizer_of_plain else request.tokenizer}")
+        settings.append(f"tokenizer.file={request.out / PLAIN if has_that_of_plain else request.tokenizer}")
     return settings
 
 
@@ -137,7 +117,7 @@ def tokenizer_command(request: ImproveRequest, texts: Sequence[Path]) -> list[st
     if request.config.data.placeholders:
         words.append("--placeholders")
     if request.has_several:  # also for models of the opposite directions
-        words += _repeated("--target-language", request.languages)
+        words += repeated("--target-language", request.languages)
     return [*words, "--force"]
 
 
@@ -146,12 +126,8 @@ def score_command(request: ImproveRequest, split: HeldOutSplit, *folders: str) -
     if request.has_several:  # the pairs of each direction are in the run
         pairs = ["--split", split]
     else:
-        pairs = ["--pairs", str(held_out_file(request, split, request.directions[0]))]
-    return ["eval", *_repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *_device(request)]
-
-
-def _device(request: ImproveRequest) -> list[str]:
-    return [] if request.device == "auto" else ["--device", request.device]
+        pairs = ["--pairs", str(request.held_out_file(split, request.directions[0]))]
+    return ["eval", *repeated("--model", folders), *pairs, "--bleu", "--chrf", "--json", *device_option(request.device)]
 
 
 class Stages:
@@ -194,40 +170,17 @@ class Stages:
         words = self.decide(_command_of(name), command)
         return self.recipe.run(Stage(name, tuple(words), is_captured))
 
-    def train(
-        self,
-        name: str,
-        corpora: Sequence[StageCorpus],
-        amount: Callable[[], float],
-        *,
-        forward: bool = True,
-        seed: int | None = None,
-        engine: bool = True,
-    ) -> Training:
+    def train(self, training: PlannedTraining, corpora: Sequence[StageCorpus], amount: Callable[[], float]) -> Training:
         """Train a model.
 
         Args:
-            name: The name of the stage, and of its folder.
+            training: The training.
             corpora: Training pairs.
             amount: Returns the amount of the budget, when the stage is started for the first time.
-            forward: See `training_command`, as for the others.
-            seed: The seed.
-            engine: Convert the model.
         """
-
-        def command() -> list[str]:
-            return training_command(self.request, name, corpora, amount(), forward=forward, seed=seed, engine=engine)
-
-        self.run(name, command)
+        name = training.name
+        self.run(name, lambda: training_command(self.request, training, corpora, amount()))
         return self._ended(name, name, self.request.out / name)
-
-    def train_tokenizer(self, texts: Sequence[Path]) -> None:
-        """Train the tokenizer that all models share.
-
-        Args:
-            texts: Text in both languages.
-        """
-        self.run("tokenizer", lambda: tokenizer_command(self.request, texts))
 
     def extend(self, name: str, stage: str, limit: float) -> Training:
         """Give a training more of the budget.
@@ -259,27 +212,9 @@ class Stages:
 
     def _ended(self, stage: str, name: str, folder: Path) -> Training:
         """Return the result of a training that has ended, as it was when its stage ended."""
-        found = self.decide(f"{stage}: result", lambda: asdict(read_training(folder, self.budget)))
+        found = self.decide(f"{stage}: result", lambda: asdict(_read_training(folder, self.budget)))
         self.trainings[name] = Training(**found)
         return self.trainings[name]
-
-    def augment(
-        self, name: str, model: str, direction: Direction, text: Path, output: Path, how: Sequence[str]
-    ) -> None:
-        """Make synthetic pairs of a text.
-
-        Args:
-            name: The name of the stage.
-            model: The folder of the model that translates.
-            direction: The direction in which it translates.
-            text: The lines to translate.
-            output: The pairs.
-            how: Options of `mtcli augment`.
-        """
-        words = ["augment", "--model", model, "-i", str(text), "-o", str(output), "--force", *how]
-        if self.request.has_several:
-            words += ["--from", direction.src, "--to", direction.tgt]
-        self.run(name, lambda: [*words, *_device(self.request)])
 
     def score(self, stage: str, *folders: str) -> Scores:
         """Score a model, or several together, on the validation pairs.
@@ -319,11 +254,7 @@ def _command_of(name: str) -> str:
     return f"{name}: command"
 
 
-def _repeated(option: str, values: Sequence[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
-
-
-def read_training(folder: Path, budget: SharedBudget) -> Training:
+def _read_training(folder: Path, budget: SharedBudget) -> Training:
     """Return what a training has done, from its `metrics.jsonl`.
 
     Args:

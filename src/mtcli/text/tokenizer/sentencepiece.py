@@ -131,7 +131,7 @@ class SentencePieceSide:
         self._content[self.unknown] = b""
         for i, byte in self.byte_of.items():
             self._content[i] = bytes([byte])
-        self._native: NativeTokenizer = call_native(lambda: native_tokenizer(model))
+        self._native: NativeTokenizer = call_native(lambda: _native_tokenizer(model))
         self._unknown_piece = model.unknown
         self._id_of_piece = [
             self.unknown if index == self._unknown_piece else self._id_of.get(piece.text, self.unknown)
@@ -188,7 +188,7 @@ class SentencePieceSide:
         return [i for i in ids if i != self.unknown]
 
 
-def native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
+def _native_tokenizer(model: SentencePieceModel) -> NativeTokenizer:
     """Return a tokenizer of the library `tokenizers` that splits text as the model does. Ids are indices of pieces."""
     native = NativeTokenizer(_unigram(model) if model.type == UNIGRAM else _bpe(model))
     steps: list[Any] = []

@@ -65,7 +65,7 @@ CORPUS_SIZES = (
 )
 
 
-def corpus_size(pairs: int) -> CorpusSize:
+def _corpus_size(pairs: int) -> CorpusSize:
     """Return the defaults for a corpus with this many training pairs."""
     return next(size for size in CORPUS_SIZES if pairs < size.below)
 
@@ -133,7 +133,7 @@ class Workload:
     @property
     def size(self) -> CorpusSize:
         """The defaults for a corpus of this size."""
-        return corpus_size(self.pairs if self.texts is None else self.texts)
+        return _corpus_size(self.pairs if self.texts is None else self.texts)
 
     @property
     def length_penalty(self) -> float:
@@ -142,7 +142,7 @@ class Workload:
         Synthetic pairs do not count, so that the models that `mtcli improve` compares have the same.
         """
         pairs = self.pairs if self.fewest_real_pairs is None else self.fewest_real_pairs
-        return corpus_size(pairs).length_penalty
+        return _corpus_size(pairs).length_penalty
 
     @property
     def batch_tokens(self) -> int:

@@ -1,6 +1,5 @@
 """The folder of an exported model: what its `mtcli.json` says, and a check of its files."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from mtcli import limits
 from mtcli.config.fields import Within
 from mtcli.errors import ModelError
-from mtcli.runtime.files import open_regular, read_regular
+from mtcli.runtime.files import read_regular, sha256
 from mtcli.storage import PROVENANCE
 from mtcli.storage.translation_info import TranslationInfo
 
@@ -56,25 +55,6 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def model_weights(folder: Path) -> Path:
-    """Return the file with the weights of a run, a checkpoint or an exported model, which exists."""
-    file = folder / "model.safetensors"
-    return file if file.is_file() else folder / "model.bin"
-
-
-def model_digest(folder: Path) -> str:
-    """Return a SHA-256 of everything in a model folder that decides its translations, in hexadecimal digits.
-
-    The weights of a run name its settings. Those of an exported model are in its `mtcli.json`, with the checksums of
-    its other files.
-    """
-    digest = sha256(model_weights(folder))
-    about = folder / PROVENANCE
-    if not about.is_file():
-        return digest
-    return hashlib.sha256(f"{digest} {sha256(about)}".encode()).hexdigest()
-
-
 def read_export(folder: Path, about: dict[str, Any]) -> Export:
     """Check an exported folder for CTranslate2.
 
@@ -104,12 +84,6 @@ def parse_provenance(folder: Path, about: dict[str, Any]) -> Export:
         raise ModelError(
             f"{folder / PROVENANCE}: damaged ({where}: {problem['msg']}); export the model again"
         ) from None
-
-
-def sha256(path: Path, inside: Path | None = None) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits. See `open_regular` for `inside`."""
-    with open_regular(path, inside) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _verify_files(folder: Path, files: dict[str, str]) -> None:

@@ -23,11 +23,12 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from mtcli.errors import ModelError, MtcliError
+from mtcli.runtime.files import sha256
 from mtcli.storage import ENGINE
 from mtcli.storage.model_folder import ModelIdentity, has_identity
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend, import_ctranslate2, unsupported_options
-from mtcli.translate.backends.exported import provenance, sha256
+from mtcli.translate.backends.exported import provenance
 from mtcli.translate.translation import Options
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ def check_proven(run: Path) -> Proof:
     return proof
 
 
-def is_supported(options: Options) -> bool:
+def _is_supported(options: Options) -> bool:
     """Return True if both libraries give the same result with these options."""
     if options.n_best > 1 or options.beam_size > MAX_BEAM or options.precision == "bf16":
         return False
@@ -179,7 +180,7 @@ class RunEngine(CTranslate2Backend):
         Raises:
             ModelError: The run has another model now, for example because training has continued.
         """
-        if is_supported(options):
+        if _is_supported(options):
             return self
         if self.pytorch is None:
             from mtcli.runtime.device import pick_device
@@ -205,7 +206,7 @@ def load_run_engine(run: Path, device: str, options: Options) -> RunEngine | Non
     """
     if not (run / ENGINE).is_dir():
         return None
-    if not is_supported(options):
+    if not _is_supported(options):
         log.debug("PyTorch translates: an option is set that the engine of the run does not support")
         return None
     if not _is_cpu(device):
