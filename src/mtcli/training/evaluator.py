@@ -326,9 +326,10 @@ class Evaluator:
 
 
 def _recorded(result: Validation | TestScores) -> dict[str, Any]:
-    """Return the figures of an event. Only a run with several directions, or with corrections, has those of each."""
+    """Return the figures of an event, without those of one direction, and without corrections that are not learned."""
     values = asdict(result)
-    for name in ("directions", "corrections"):
-        if not values.get(name):
-            values.pop(name, None)
+    if len(result.directions) < 2:
+        del values["directions"]
+    if isinstance(result, Validation) and result.corrections is None:
+        del values["corrections"]
     return values

@@ -39,8 +39,9 @@ def log_validation(state: State, result: Validation) -> None:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), result)
-    for figures in result.directions:
-        log.info("    %s", figures)
+    if len(result.directions) > 1:
+        for figures in result.directions:
+            log.info("    %s", figures)
     log_samples(result.samples)
 
 
@@ -180,9 +181,10 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
     log.info("%s", scores)
-    for each in scores.directions:
-        others = describe_other_language(each["other_language"])
-        log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
+    if len(scores.directions) > 1:
+        for each in scores.directions:
+            others = describe_other_language(each["other_language"])
+            log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
     if demo:
         few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []

@@ -34,7 +34,7 @@ BatchLoss = Callable[[Batch], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class DirectionFigures:
-    """The figures of one direction of several in a validation; see `Validation`."""
+    """The figures of one direction in a validation; see `Validation`."""
 
     src: str
     tgt: str
@@ -61,7 +61,7 @@ def describe_other_language(share: float | None) -> str:
 
 @dataclass(frozen=True)
 class Validation:
-    """The figures of a validation, and sample translations. With several directions, figures are means over these."""
+    """The figures of a validation, and sample translations. The figures are means over the directions."""
 
     loss: float
     """Negative log-likelihood in nats per target token, without label smoothing."""
@@ -78,19 +78,24 @@ class Validation:
     of: int = 0
     """Validation pairs of the run."""
     directions: list[DirectionFigures] = field(default_factory=list)
-    """The figures of each direction, if there are several."""
+    """The figures of each direction."""
     corrections: CorrectionFigures | None = None
     """How many corrections the model gives, if it learns corrections."""
 
     def __str__(self) -> str:
         tokenizer = "" if self.tokenize == DEFAULT else f" ({self.tokenize})"
         sample = f", {self.pairs:,} of {self.of:,} pairs" if self.pairs < self.of else ""
-        mean = f", mean of {len(self.directions)} directions" if self.directions else ""
+        mean = _mean_in_words(self.directions)
         given = f", {self.corrections}" if self.corrections else ""
         return (
             f"valid loss {self.loss:.3f}, BLEU {self.bleu:.1f}{tokenizer}, chrF {self.chrf:.1f} (greedy{mean}{sample})"
             f"{given}"
         )
+
+
+def _mean_in_words(directions: Sequence[Any]) -> str:
+    """Return what figures are means of, for a line of the log; empty for one direction."""
+    return f", mean of {len(directions)} directions" if len(directions) > 1 else ""
 
 
 def check_bleu_tokenizer(config: Config) -> None:
@@ -112,8 +117,8 @@ def validate(
     config: Config,
     batch_loss: BatchLoss,
     max_pairs: int,
-    deadline: Deadline | None = None,
-    directions: Sequence[Direction] = (),
+    deadline: Deadline | None,
+    directions: Sequence[Direction],
     identifier: LanguageIdentifier | None = None,
 ) -> Validation:
     """Score a model on validation pairs. It translates greedily, which is faster than the beam search of `mtcli eval`.
@@ -125,12 +130,11 @@ def validate(
         batch_loss: The loss of a batch.
         max_pairs: Take at most this many pairs, from the first one on.
         deadline: Stop with fewer pairs at this time; None: take all.
-        directions: The direction of each pair; empty: all have that of the run. Each direction is scored as if it was
-            alone, and all have the same weight.
+        directions: The direction of each pair. Each direction is scored as if it was alone, and all have the same
+            weight.
         identifier: Tells the languages of the run apart.
     """
     greedy = replace(Options.of(config.decode), beam_size=1)
-    directions = directions or [config.data.directions[0]] * len(pairs)
     hypotheses: list[str] = [""] * len(pairs)
     done = 0
     nll: dict[Direction, float] = {}
@@ -168,7 +172,7 @@ def validate(
         tokenize=", ".join(dict.fromkeys(each.tokenize for each in figures)),
         pairs=done,
         of=len(pairs),
-        directions=figures if len(set(directions)) > 1 else [],
+        directions=figures,
     )
 
 
@@ -206,7 +210,7 @@ def _mean(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True)
 class TestScores:
-    """The scores on the test pairs. With several directions, the scores are means over these."""
+    """The scores on the test pairs. The scores are means over the directions."""
 
     pairs: int
     """Pairs that were scored."""
@@ -216,12 +220,11 @@ class TestScores:
     scores: list[dict[str, Any]]
     """Each with `name`, `score`, `confidence` (the bootstrap's mean and half of its 95% interval) and `signature`."""
     directions: list[dict[str, Any]] = field(default_factory=list)
-    """`src`, `tgt`, `pairs`, `scores` and `other_language` (see `DirectionFigures`) of each direction, if there are
-    several."""
+    """`src`, `tgt`, `pairs`, `scores` and `other_language` (see `DirectionFigures`) of each direction."""
 
     def __str__(self) -> str:
         part = f"a sample of {self.pairs:,} of " if self.pairs < self.of else ""
-        mean = f", mean of {len(self.directions)} directions" if self.directions else ""
+        mean = _mean_in_words(self.directions)
         return f"{part}{counted(self.of, 'test pair')}{mean}, beam {self.beam_size}: {describe_scores(self.scores)}"
 
 
@@ -235,8 +238,8 @@ def score_test(
     pairs: Sequence[Pair],
     config: Config,
     max_pairs: int,
-    deadline: Deadline | None = None,
-    directions: Sequence[Direction] = (),
+    deadline: Deadline | None,
+    directions: Sequence[Direction],
     identifier: LanguageIdentifier | None = None,
 ) -> TestScores:
     """Score a model on test pairs. The scores are those of `mtcli eval --bleu --chrf --confidence`.
@@ -251,7 +254,6 @@ def score_test(
         identifier: See `validate`.
     """
     options = Options.of(config.decode)
-    directions = directions or [config.data.directions[0]] * len(pairs)
     rows = list(range(len(pairs)))
     if deadline or max_pairs < len(rows):
         rows = in_turn(directions, rows)[:max_pairs]
@@ -275,14 +277,12 @@ def score_test(
         others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
         about = {"src": direction.src, "tgt": direction.tgt, "pairs": len(some)}
         scored.append({**about, "scores": scores, "other_language": others})
-    if len(set(directions)) == 1:
-        return TestScores(len(translated), len(pairs), options.beam_size, scored[0]["scores"])
     means = [mean_score(of_metric) for of_metric in zip(*(each["scores"] for each in scored), strict=True)]
     return TestScores(len(translated), len(pairs), options.beam_size, means, scored)
 
 
 def mean_score(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean of a score over several directions.
+    """Return the mean of a score over the directions.
 
     Its interval is that of the mean of independent test sets. Its signature is that of all, if they have the same.
 
