@@ -9,7 +9,7 @@ from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.storage.state import mean_in_words
-from mtcli.text.language_identifier import LanguageIdentifier, learned_from
+from mtcli.text.language_identifier import learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
 from mtcli.training.corrections import (
@@ -25,7 +25,7 @@ from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
 from mtcli.training.time.budget import BUDGET_USED, NOTHING_IMPROVED
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline
-from mtcli.training.validation import TestScores, Validation, in_turn
+from mtcli.training.validation import PairsToScore, TestScores, Validation
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
@@ -44,17 +44,14 @@ class Evaluator:
         self.session = session
         self.learner = learner
         self.checkpoints = checkpoints
-        valid = session.data.valid
-        directions = session.data.directions_of("valid")
-        is_timed = session.config.train.time is not None
-        self.valid = in_turn(directions, valid) if is_timed else valid
+        data = session.data
+        identifier = None
+        if len(data.directions) > 1:
+            identifier = learned_from([data.valid_split, data.test_split])
+        valid = PairsToScore(data.valid, data.directions_of("valid"), identifier)
+        self.valid = valid if session.config.train.time is None else valid.in_turn()
         """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
-        self.valid_directions = in_turn(directions, directions) if is_timed else directions
-        """The direction of each."""
-        self._identifier: LanguageIdentifier | None = None
-        """Tells the languages of several directions apart."""
-        if len(session.data.directions) > 1:
-            self._identifier = learned_from([session.data.valid_split, session.data.test_split])
+        self.test = PairsToScore(data.test, data.directions_of("test"), identifier)
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.
@@ -203,20 +200,14 @@ class Evaluator:
             log.warning("the %s is not scored: %s; `mtcli eval` scores it", scored, problem)
             return
         session.count_time()
-        num_pairs = len(session.data.test) if session.data.corrections else session.budget.test_pairs(state)
+        num_pairs = len(self.test) if session.data.corrections else session.budget.test_pairs(state)
         if not session.budget.fits("test", min(num_pairs, FIRST_PART), state):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
         seconds = session.budget.seconds_for_task("test", state)
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
-                self.backend_in_eval_mode(),
-                session.data.test,
-                session.config,
-                num_pairs,
-                self._deadline(seconds),
-                session.data.directions_of("test"),
-                self._identifier,
+                self.backend_in_eval_mode(), self.test, session.config, num_pairs, self._deadline(seconds)
             )
         session.count_time()
         session.record(event, steps=steps, **_recorded(scores), seconds=round(state.seconds, 3))
@@ -248,7 +239,7 @@ class Evaluator:
         if settings.average > 1 and num_valid:
             self.average()
         self.compare_with_start()
-        if session.data.test:
+        if self.test:
             self.score_test()
         if session.data.corrections and reason != BUDGET_USED:
             reason = why_ended(state, len(session.data.corrections))
@@ -286,8 +277,6 @@ class Evaluator:
                 self.learner.objective,
                 num_pairs,
                 self._deadline(seconds),
-                self.valid_directions,
-                self._identifier,
             )
         except NotFiniteError:
             if state.step == 0:
