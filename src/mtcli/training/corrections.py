@@ -11,7 +11,7 @@ from mtcli.corpus.cache.prepare import Prepared
 from mtcli.documents.lines import BySentence
 from mtcli.errors import UsageError
 from mtcli.runtime.wording import counted
-from mtcli.storage.state import State
+from mtcli.storage.state import FiguresWithCorrections, State
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
@@ -89,11 +89,10 @@ def compared_with_start(figures: CorrectionFigures, scores: dict[str, Any], stat
         state: The state of the run.
         config: Its configuration.
     """
-    if state.start is None:
+    if not isinstance(state.start, FiguresWithCorrections):
         return figures
     name = selection_metric(config.data.tgt)
-    bleu, chrf, *_ = state.start
-    lost = (bleu if name == "bleu" else chrf) - scores[name]
+    lost = (state.start.bleu if name == "bleu" else state.start.chrf) - scores[name]
     return replace(figures, forgets=lost > config.train.corrections_limit)
 
 
@@ -124,8 +123,8 @@ def why_ended(state: State, of: int) -> str:
 
 def given_by_best(state: State) -> int:
     """Return how many corrections the run's model gives."""
-    assert state.best is not None
-    return int(state.best[3])
+    assert isinstance(state.best, FiguresWithCorrections)
+    return int(state.best.given)
 
 
 def describe_gain(state: State, of: int) -> str:
@@ -135,6 +134,6 @@ def describe_gain(state: State, of: int) -> str:
         state: The state at the end.
         of: Number of corrections.
     """
-    assert state.start is not None
-    before = int(state.start[3])
+    assert isinstance(state.start, FiguresWithCorrections)
+    before = int(state.start.given)
     return f"corrections: the model gave {before:,} of {of:,} before, and gives {given_by_best(state):,} now"
