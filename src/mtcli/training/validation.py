@@ -21,7 +21,6 @@ from mtcli.runtime.wording import counted
 from mtcli.text.language_identifier import LanguageIdentifier
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair
-from mtcli.training.corrections import CorrectionFigures
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
@@ -58,6 +57,23 @@ class DirectionFigures:
 def describe_other_language(share: float | None) -> str:
     """Return the share of translations in another language, for the end of a line; nothing if it is not measured."""
     return "" if share is None else f", {100 * share:.1f}% in another language"
+
+
+@dataclass(frozen=True)
+class CorrectionFigures:
+    """How many corrections a model gives."""
+
+    given: int
+    """Corrections whose source the model translates into the corrected text; white space may differ."""
+    of: int
+    """All corrections."""
+    others: list[dict[str, str]] = field(default_factory=list)
+    """The first of the others: source, correction and translation (`src`, `ref`, `hyp`)."""
+    forgets: bool = False
+    """The validation pairs have lost more than `train.corrections_limit`."""
+
+    def __str__(self) -> str:
+        return f"{self.given:,} of {counted(self.of, 'correction')} given"
 
 
 @dataclass(frozen=True)
