@@ -163,7 +163,7 @@ def test_a_model_outside_of_its_run_is_scored_with_the_tokenizer_of_the_run(
         finished = replace(request, hyp_file=str(translations), ref_files=(str(translations),))
         compared = replace(finished, other_file=str(translations))
         for each in (replace(request, pairs=pairs), finished, compared):
-            found = evaluate(each)
+            (found,) = evaluate(each).directions
             (figure,) = found.comparison.differences if found.comparison else found.scores
             assert "|tok:char|" in figure.signature
     assert check(Request((average,), (pairs,))).bleu_tokenizer == "char"

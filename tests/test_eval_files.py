@@ -35,7 +35,7 @@ def test_the_tokenizer_of_finished_translations_is_that_of_the_named_model(tmp_p
     (tmp_path / "model").mkdir()
     model = save_toy(tmp_path / "model", tgt="zh")
     request = EvaluationRequest((model,), model_is_named=True, hyp_file=str(file), ref_files=(str(file),))
-    assert "|tok:zh|" in evaluate(request).scores[0].signature
-    assert "|tok:13a|" in evaluate(replace(request, model_is_named=False)).scores[0].signature
+    assert "|tok:zh|" in evaluate(request).directions[0].scores[0].signature
+    assert "|tok:13a|" in evaluate(replace(request, model_is_named=False)).directions[0].scores[0].signature
     with pytest.raises(ModelError, match="no model here"):
         evaluate(replace(request, models=(tmp_path / "none",)))

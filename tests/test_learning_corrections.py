@@ -23,12 +23,12 @@ from mtcli.storage.events import best_of, read_events
 from mtcli.storage.model_file import load_model, mean_parameters, parameters
 from mtcli.text.languages import Direction
 from mtcli.text.lines import Counts, Pair
-from mtcli.training import evaluator
-from mtcli.training.corrections import CorrectionFigures, count_given
+from mtcli.training import corrections, evaluator
+from mtcli.training.corrections import count_given
 from mtcli.training.request import TrainingRequest, resolve
 from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
-from mtcli.training.validation import Validation
+from mtcli.training.validation import CorrectionFigures, PairsToScore, Validation
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Reading
 
@@ -154,9 +154,9 @@ class Stub:
         self._bleu = iter(bleu)
         self._given = iter(given)
         monkeypatch.setattr(evaluator.validation, "validate", self._validate)
-        monkeypatch.setattr(evaluator, "count_given", self._count)
+        monkeypatch.setattr(corrections, "count_given", self._count)
 
-    def _validate(self, _backend: object, pairs: Sequence[Pair], *_: object) -> Validation:
+    def _validate(self, _backend: object, pairs: PairsToScore, *_: object) -> Validation:
         return Validation(loss=1.0, bleu=next(self._bleu), chrf=50.0, samples=[], pairs=len(pairs), of=len(pairs))
 
     def _count(self, _backend: object, pairs: Sequence[Pair], _config: object) -> CorrectionFigures:

@@ -42,7 +42,7 @@ def test_the_run_of_a_checkpoint(run: Path, tmp_path: Path, monkeypatch: pytest.
 def test_a_checkpoint_is_scored_as_its_run_is(run: Path) -> None:
     config = run / "config.toml"
     config.write_text(config.read_text().replace("[train]", '[train]\nbleu_tokenizer = "char"'))
-    found = evaluate(EvaluationRequest((newest(run),), model_is_named=True, beam_size=1))
+    (found,) = evaluate(EvaluationRequest((newest(run),), model_is_named=True, beam_size=1)).directions
     assert found.pairs == len(read_split(run, "test"))
     assert "tok:char" in found.scores[0].signature
     assert dict(summary(newest(run)))["score"] == f"mtcli eval --model {newest(run)}"

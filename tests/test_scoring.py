@@ -13,8 +13,9 @@ from mtcli.corpus.batching import Batch
 from mtcli.errors import DataError
 from mtcli.evaluation import metrics
 from mtcli.model.loss import reference_loss
+from mtcli.text.languages import Direction
 from mtcli.training.gradients import Objective
-from mtcli.training.validation import validate
+from mtcli.training.validation import PairsToScore, validate
 from mtcli.translate import scoring
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
@@ -62,7 +63,8 @@ def test_a_validation_has_the_loss_without_smoothing_and_the_scores_of_greedy_tr
         (each, found) for each in candidates if (found := translations(each)) and found[0] != found[1]
     )
     objective = Objective(translator.model, 0.3, bf16=False)
-    found = validate(translator.backend, pairs, config, objective, max_pairs=len(pairs))
+    to_score = PairsToScore(pairs, [Direction("en", "es")] * len(pairs))
+    found = validate(translator.backend, to_score, config, objective, len(pairs))
     scored = [one for one in likelihoods(translator.backend, pairs) if one]
     mean = sum(one.log_prob for one in scored) / sum(one.tokens for one in scored)
     assert found.loss == pytest.approx(-mean, rel=1e-5)

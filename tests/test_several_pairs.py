@@ -37,7 +37,7 @@ from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.training.request import resolve
-from mtcli.training.validation import in_turn, score_test, validate
+from mtcli.training.validation import PairsToScore, in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.memory import read_memory
 from mtcli.translate.translation import Options
@@ -284,21 +284,26 @@ def test_a_validation_scores_each_direction_as_if_it_was_alone(trained: Path) ->
         nll = torch.nn.functional.cross_entropy(model.output(hidden), batch.target, reduction="sum")
         return nll, nll
 
-    mixed = in_turn(directions, list(zip(data.test, directions, strict=True)))
-    pairs = [pair for pair, _ in mixed]
-    together = validate(backend, pairs, config, loss, 1000, None, [direction for _, direction in mixed])
+    mixed = PairsToScore(data.test, directions).in_turn()
+    together = validate(backend, mixed, config, loss, 1000)
+
+    def alone_of(direction: Direction) -> PairsToScore:
+        pairs = zip(mixed.pairs, mixed.directions, strict=True)
+        own = [pair for pair, each in pairs if each == direction]
+        return PairsToScore(own, [direction] * len(own))
+
     figures = {(each.src, each.tgt): each for each in together.directions}
     assert list(figures) == [XX, YY]
     for direction in (XX, YY):
-        own = [pair for pair, each in mixed if each == direction]
-        alone = validate(backend, own, config, loss, 1000, None, [direction] * len(own))
-        assert alone.directions == []
+        own = alone_of(direction)
+        alone = validate(backend, own, config, loss, 1000)
         of_it = figures[direction]
+        assert alone.directions == [of_it]
         assert (of_it.loss, of_it.bleu, of_it.chrf) == (alone.loss, alone.bleu, alone.chrf)
         assert of_it.pairs == len(own)
     assert together.chrf == (figures[XX].chrf + figures[YY].chrf) / 2
-    scores = score_test(backend, pairs, config, 1000, None, [direction for _, direction in mixed])
-    alone_scores = score_test(backend, [pair for pair, each in mixed if each == YY], config, 1000, None, [YY] * 9)
+    scores = score_test(backend, mixed, config, 1000)
+    alone_scores = score_test(backend, alone_of(YY), config, 1000)
     assert scores.directions[1]["scores"] == alone_scores.scores
     mean = sum(each["scores"][1]["score"] for each in scores.directions) / 2
     assert scores.scores[1]["score"] == pytest.approx(mean)

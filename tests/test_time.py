@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -496,8 +496,8 @@ def test_a_validation_of_few_pairs_takes_a_sample_of_all(data: Prepared, tmp_pat
     pairs = [(f"source {i}", f"target {i}") for i in range(500)]
     data = dataclasses.replace(data, valid_split={EN_ES: pairs})
 
-    def valid(**budget: object) -> list[Any]:
-        return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).evaluator.valid
+    def valid(**budget: object) -> Sequence[Any]:
+        return Trainer(asked(**budget), tmp_path, torch.device("cpu"), data, 0.0, Group()).evaluator.valid.pairs
 
     assert valid(**{"train.max_steps": 5}) == pairs
     sample = valid(**{"train.time": 5})

@@ -228,22 +228,17 @@ def _check_combinations(request: "EvaluationRequest", split: str | None, terms_m
 
 def _evaluate(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate, and print the result."""
-    from mtcli.evaluation.evaluate import evaluate, evaluate_directions, own_directions, warnings_about
+    from mtcli.evaluation.evaluate import evaluate, warnings_about
     from mtcli.evaluation.metrics import lengths_to_text
 
-    directions = own_directions(request)
-    if len(directions) > 1:
-        found = evaluate_directions(request, directions)
-        _note_systems(request)
-        print(found.to_json() if as_json else found.to_text())
-        return
     evaluation = evaluate(request)
     _note_systems(request)
     print(evaluation.to_json() if as_json else evaluation.to_text())
     for warning in warnings_about(evaluation):
         log.warning("%s", warning)
-    if evaluation.buckets:
-        print(lengths_to_text(evaluation.buckets))
+    for each in evaluation.directions:
+        if each.buckets:
+            print(lengths_to_text(each.buckets))
 
 
 def _note_systems(request: "EvaluationRequest") -> None:

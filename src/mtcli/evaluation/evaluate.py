@@ -11,7 +11,7 @@ from mtcli.config.scores import DEFAULT, advice, bleu_tokenizer, tokenizer_of
 from mtcli.config.toml_file import load as load_config
 from mtcli.corpus import demo
 from mtcli.corpus.cache.encoded_pairs import CHUNK_ROWS, EncodedPairs
-from mtcli.corpus.held_out import read_directions
+from mtcli.corpus.held_out import HELD_OUT_SPLITS, read_directions
 from mtcli.corpus.overlap import warn_of_training_sources
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, UsageError
@@ -115,19 +115,24 @@ class EvaluationRequest:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The scores of one system, or the comparison of two."""
+class DirectionEvaluation:
+    """The scores of one system in one direction, and the comparison with another system."""
 
+    direction: Direction | None
+    """None: the pairs are not those of the run."""
+    pairs: int
+    """Number of translations that were scored."""
     scores: list[Score]
+    """The scores; empty in the comparison of one direction, which has those of both systems."""
     comparison: Comparison | None
     buckets: list[list[LengthBucket]]
     """BLEU by length of the source for each system; empty unless it was requested."""
     sources: list[str] | None
     """The source sentences, if they are known."""
-    pairs: int
-    """Number of translations that were scored."""
     terms: list[TermsScore]
     """The terms that each system uses; empty unless there are terms."""
+    other_language: float | None
+    """Share of the translations in another language of the run; None: not measured."""
 
     def to_text(self) -> str:
         """Return each score and its signature, one per line."""
@@ -143,23 +148,10 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class DirectionScores:
-    """The scores of one direction of several."""
+class Evaluation:
+    """The scores of one system, or the comparison of two, in one direction or several."""
 
-    direction: Direction
-    pairs: int
-    scores: list[Score]
-    other_language: float | None
-    """Share of the translations in another language of the run; None: not measured."""
-    comparison: Comparison | None = None
-    """The comparison with another model, which then has the scores of both."""
-
-
-@dataclass(frozen=True)
-class DirectionsEvaluation:
-    """The scores of a model in several directions, and their means."""
-
-    directions: list[DirectionScores]
+    directions: list[DirectionEvaluation]
 
     @property
     def means(self) -> list[float]:
@@ -192,7 +184,9 @@ class DirectionsEvaluation:
         return "\n".join([*parts, f"mean of {len(self.directions)} directions, B against A: {means}"])
 
     def to_text(self) -> str:
-        """Return a table with a line for each direction and the means, and the signatures; or the comparisons."""
+        """Return the scores of one direction, or a table with a line for each and the means; or the comparisons."""
+        if len(self.directions) == 1:
+            return self.directions[0].to_text()
         if self.mean_differences:
             return self._comparisons_to_text()
         names = [score.name for score in self.directions[0].scores]
@@ -211,11 +205,12 @@ class DirectionsEvaluation:
         return "\n".join([*_aligned(rows), *dict.fromkeys(signatures)])
 
     def to_json(self) -> str:
-        """Return an object with the list `directions` and the object `mean`, of scores or of differences."""
+        """Return the JSON of one direction, or an object with the list `directions` and the object `mean`."""
+        if len(self.directions) == 1:
+            return self.directions[0].to_json()
         directions = [
             {
-                "src": each.direction.src,
-                "tgt": each.direction.tgt,
+                **(each.direction._asdict() if each.direction else {}),
                 "pairs": each.pairs,
                 "scores": [json.loads(score.json) for score in each.scores],
                 "other_language": each.other_language,
@@ -256,59 +251,101 @@ class _System:
     to: str
     """The language of the tag that lines get which begin with none; empty: they stay without."""
 
-    def tagged(self, sources: Sequence[str]) -> list[str]:
-        """Return sources as the model takes them."""
-        return [self.tokenizer.with_tag(source, self.to) if self.to else source for source in sources]
+    def tagged(self, sources: Sequence[str], to: str) -> list[str]:
+        """Return sources as the model takes them.
+
+        Args:
+            sources: The sources.
+            to: See `_Texts.to`.
+        """
+        language = to or self.to
+        return [self.tokenizer.with_tag(source, language) for source in sources] if language else [*sources]
+
+    def translate_into(self, to: str, sources: list[str]) -> list[str]:
+        """Return the translations of sources. For `to`, see `_Texts`."""
+        return self.translate(self.tagged(sources, to) if to else sources)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What is translated and scored in one direction."""
+
+    direction: Direction | None
+    """See `DirectionEvaluation`."""
+    sources: list[str] | None
+    """None: there are none, because no model translates."""
+    references: list[list[str]]
+    to: str = ""
+    """The target language, if the pairs are of one of several directions."""
 
 
 def evaluate(request: EvaluationRequest) -> Evaluation:
     """Translate if needed, and score.
 
     Raises:
-        UsageError: An unknown target language, a tokenizer that cannot be used, or a comparison of runs with different
-            test pairs.
+        UsageError: An unknown target language, a tokenizer that cannot be used, a comparison of runs with different
+            test pairs, or an option that is for one direction, and the run has several.
         DataError: A file cannot be read, or files have different numbers of lines.
         ModelError: There is no usable model.
     """
-    terms = read_terms(request.terms) if request.terms else None
     own = own_directions(request)
+    if len(own) > 1:
+        _check_options_for_several(request, own)
+    terms = read_terms(request.terms) if request.terms else None
     to = own[0].tgt if len(own) == 1 else ""
     translator = None if request.hyp_file else _load(request.models, request, request.rerank, terms=terms, to=to)
     other_translator = _load([request.other_model], request, terms=terms, to=to) if request.other_model else None
+    if len(own) > 1 and request.other_model and other_translator:
+        _check_directions(request.other_model, other_translator, own)
     _check_target(request.to, translator, other_translator)
     counts = Counts()
-    sources, references = _sources_and_references(request, translator, counts)
-    hypotheses = _finished(request.hyp_file, request, references, counts)
-    others = _finished(request.other_file, request, references, counts)
+    texts = _texts(request, translator, counts)
+    finished = _finished(request.hyp_file, request, texts[0].references, counts)
+    other_finished = _finished(request.other_file, request, texts[0].references, counts)
     report_counts(counts)
-    tokenize = request.tokenize
-    if tokenize is None:
-        tokenize = _default_tokenizer(request, translator, other_translator)
-        metrics.check_tokenizer(tokenize)
-    _warn_of_spaces(references[0], request.metrics, tokenize)
-    for system, models in ((translator, request.models), (other_translator, (request.other_model,))):
+    identifier = None
+    if len(texts) > 1:
+        run = run_of(request.model)
+        identifier = learned_from(read_directions(run, name, empty_ok=True) for name in HELD_OUT_SPLITS)
+    found = []
+    for each in texts:
+        sources = each.sources or []
+        tokenize = request.tokenize
+        if tokenize is None:
+            tokenize = _default_tokenizer(request, translator, other_translator, each.to)
+            metrics.check_tokenizer(tokenize)
+        _warn_of_spaces(each.references[0], request.metrics, tokenize)
+        _warn_of_training_pairs(request, each, translator, other_translator)
+        hypotheses = translator.translate_into(each.to, sources) if translator else finished
+        if tokenize != "none" and metrics.looks_tokenised(hypotheses):
+            log.warning(
+                "these translations look tokenized already: score raw text, or use --tokenize none; "
+                "such a score is comparable only with scores of the same tokenized text"
+            )
+        systems = [hypotheses]
+        if request.is_comparison:
+            systems.append(other_translator.translate_into(each.to, sources) if other_translator else other_finished)
+        scored = _score(request, systems, each, tokenize)
+        if terms is not None:
+            scored = replace(scored, terms=[TermsScore.of(terms, sources, system) for system in systems])
+        if identifier is not None:
+            scored = replace(scored, other_language=identifier.share_of_others(hypotheses, each.to))
+        found.append(scored)
+    return Evaluation(found)
+
+
+def _warn_of_training_pairs(
+    request: EvaluationRequest, texts: _Texts, translator: _System | None, other: _System | None
+) -> None:
+    """Warn if a model was trained on some of the pairs."""
+    for system, models in ((translator, request.models), (other, (request.other_model,))):
         for model in models:
-            if model and system and sources:
-                warn_of_training_sources(model, run_of(model), system.tagged(sources))
+            if model and system and texts.sources:
+                warn_of_training_sources(model, run_of(model), system.tagged(texts.sources, texts.to))
     if request.rerank:
         reverse = request.rerank
         score = "the score with --rerank"
-        warn_of_training_sources(reverse, run_of(reverse), references[0], noun="reference", score=score)
-
-    if translator:
-        hypotheses = translator.translate(sources or [])
-    if tokenize != "none" and metrics.looks_tokenised(hypotheses):
-        log.warning(
-            "these translations look tokenized already: score raw text, or use --tokenize none; "
-            "such a score is comparable only with scores of the same tokenized text"
-        )
-    if other_translator:
-        others = other_translator.translate(sources or [])
-    systems = [hypotheses, others] if request.is_comparison else [hypotheses]
-    evaluation = _score(request, systems, references, sources, tokenize)
-    if terms is None:
-        return evaluation
-    return replace(evaluation, terms=[TermsScore.of(terms, sources or [], system) for system in systems])
+        warn_of_training_sources(reverse, run_of(reverse), texts.references[0], noun="reference", score=score)
 
 
 def _directions_to_score(request: EvaluationRequest) -> list[Direction]:
@@ -340,13 +377,11 @@ def own_directions(request: EvaluationRequest) -> list[Direction]:
         return []
 
 
-def evaluate_directions(request: EvaluationRequest, directions: Sequence[Direction]) -> DirectionsEvaluation:
-    """Score a model on its run's own pairs in several directions.
+def _check_options_for_several(request: EvaluationRequest, directions: Sequence[Direction]) -> None:
+    """Check that no option is for one direction.
 
     Raises:
-        UsageError: An option is for one direction, or see `evaluate`.
-        DataError: See `evaluate`.
-        ModelError: There is no usable model.
+        UsageError: One is.
     """
     for name, is_set in {
         "--compare with a file": request.other_file is not None,
@@ -357,37 +392,6 @@ def evaluate_directions(request: EvaluationRequest, directions: Sequence[Directi
         if is_set:
             every = ", ".join(map(str, directions))
             raise UsageError(f"{name}: for one direction, and the run has {every}; choose one with --to")
-    run = run_of(request.model)
-    split = read_directions(run, request.split)
-    identifier = learned_from(read_directions(run, name, empty_ok=True) for name in ("valid", "test"))
-    model = _load(request.models, request)
-    other = _load([request.other_model], request) if request.other_model else None
-    if request.other_model and other:
-        _check_directions(request.other_model, other, directions)
-    found = []
-    for direction in directions:
-        if request.other_model:
-            _check_same_pairs(request.model, request.other_model, request.split, direction, split[direction])
-        sources = [model.tokenizer.with_tag(src, direction.tgt) for src, _ in split[direction]]
-        references = [tgt for _, tgt in split[direction]]
-        tokenize = request.tokenize or _default_tokenizer(request, model, None, direction.tgt)
-        metrics.check_tokenizer(tokenize)
-        _warn_of_spaces(references, request.metrics, tokenize)
-        for each in request.models:
-            warn_of_training_sources(each, run_of(each), sources)
-        hypotheses = model.translate(sources)
-        options: dict[str, Any] = {
-            "metrics": request.metrics, "lowercase": request.lowercase, "tokenize": tokenize,
-        }  # fmt: skip
-        scores = metrics.score(hypotheses, [references], confidence=request.confidence, **options)
-        comparison = None
-        if other is not None:
-            sources = [src for src, _ in split[direction]]
-            others_hypotheses = other.translate([other.tokenizer.with_tag(src, direction.tgt) for src in sources])
-            comparison = compare(hypotheses, others_hypotheses, [references], sources, **options)
-        others = identifier.share_of_others(hypotheses, direction.tgt) if identifier else None
-        found.append(DirectionScores(direction, len(sources), scores, others, comparison))
-    return DirectionsEvaluation(found)
 
 
 def _check_directions(model: Path, system: _System, directions: Sequence[Direction]) -> None:
@@ -421,14 +425,19 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     if translator.tokenizer.tags and not translator.to:
         raise UsageError("--robust: this model has several target languages; choose one with --to")
     counts = Counts()
-    sources, (references, *_) = _sources_and_references(request, translator, counts)
+    texts, *others = _texts(request, translator, counts)
+    if others:
+        every = ", ".join(str(each.direction) for each in (texts, *others))
+        raise UsageError(f"the run has several directions ({every}); choose one with --to")
+    sources = texts.sources or []
+    references = texts.references[0]
     report_counts(counts)
     tokenize = _default_tokenizer(request, translator, None) if request.tokenize is None else request.tokenize
     metrics.check_tokenizer(tokenize)
     _warn_of_spaces(references, request.metrics, tokenize)
     for model in request.models:
-        warn_of_training_sources(model, run_of(model), translator.tagged(sources or []))
-    pairs = list(zip(sources or [], references, strict=True))
+        warn_of_training_sources(model, run_of(model), translator.tagged(sources, ""))
+    pairs = list(zip(sources, references, strict=True))
     few = too_few_pairs(len(pairs))
     if few:
         log.warning("%s", few)
@@ -456,35 +465,37 @@ def _training_pairs(run: Path, tokenizer: Tokenizer) -> Iterator[Pair]:
         yield from zip(tokenizer.decode_src(src), tokenizer.decode(tgt), strict=True)
 
 
-def _score(
-    request: EvaluationRequest,
-    systems: list[list[str]],
-    references: list[list[str]],
-    sources: list[str] | None,
-    tokenize: str,
-) -> Evaluation:
-    """Score the translations of one system, or compare those of two."""
+def _score(request: EvaluationRequest, systems: list[list[str]], texts: _Texts, tokenize: str) -> DirectionEvaluation:
+    """Score the translations of one system, and compare them with those of another one."""
+    references = texts.references
+    sources = texts.sources
     options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
     buckets = []
     if request.by_length:
         buckets = [metrics.by_source_length(sources or [], system, references, **options) for system in systems]
-    if request.is_comparison:
-        ours, others = systems
-        comparison = compare(ours, others, references, sources, metrics=request.metrics, **options)
-        return Evaluation([], comparison, buckets, sources, len(ours), [])
-    (system,) = systems
-    scores = metrics.score(system, references, metrics=request.metrics, confidence=request.confidence, **options)
-    return Evaluation(scores, None, buckets, sources, len(system), [])
+    ours, *others = systems
+    comparison = None
+    if others:
+        comparison = compare(ours, others[0], references, sources, metrics=request.metrics, **options)
+    scores = []
+    if comparison is None or texts.to:  # the JSON of several directions has both
+        scores = metrics.score(ours, references, metrics=request.metrics, confidence=request.confidence, **options)
+    return DirectionEvaluation(
+        texts.direction, len(ours), scores, comparison, buckets, sources, terms=[], other_language=None
+    )
 
 
 def warnings_about(evaluation: Evaluation) -> list[str]:
     """Return warnings: too few pairs, or a score that is too low to be useful or too high to be believed.
 
-    The built-in demo is known to be easy, so its sentences get no warning about the score.
+    The built-in demo is known to be easy, so its sentences get no warning about the score. Several directions get none.
     """
-    found = remarks(((score.name, score.value) for score in evaluation.scores), evaluation.pairs)
-    if found and evaluation.sources and _are_of_demo(evaluation.sources):
-        few = too_few_pairs(evaluation.pairs)
+    one, *others = evaluation.directions
+    if others:
+        return []
+    found = remarks(((score.name, score.value) for score in one.scores), one.pairs)
+    if found and one.sources and _are_of_demo(one.sources):
+        few = too_few_pairs(one.pairs)
         return [few] if few else []
     return found
 
@@ -548,25 +559,30 @@ def _check_target(language: str, *translators: _System | None) -> None:
         tokenizer.tag_of(language)
 
 
-def _sources_and_references(
-    request: EvaluationRequest, translator: _System | None, counts: Counts
-) -> tuple[list[str] | None, list[list[str]]]:
-    """Return the source sentences, if there are any, and each set of references. `counts` is updated by reading."""
+def _texts(request: EvaluationRequest, translator: _System | None, counts: Counts) -> list[_Texts]:
+    """Return the sources, if there are any, and the references of each direction. `counts` is updated by reading.
+
+    Raises:
+        UsageError: Another run has other pairs, or see `_directions_to_score`.
+        DataError: They cannot be read, or there are none.
+    """
     if request.pairs is not None and translator:
-        return _read_table(request.pairs, translator, request, counts)
+        return [_read_table(request.pairs, translator, request, counts)]
     if request.ref_files:
-        return _read_files(request, counts)
-    direction, *others = _directions_to_score(request)
-    if others:
-        raise UsageError(
-            f"the run has several directions ({direction}, {', '.join(map(str, others))}); choose one with --to"
-        )
-    return _read_pairs(request.model, request.other_model, request.split, direction)
+        return [_read_files(request, counts)]
+    directions = _directions_to_score(request)
+    split = read_directions(run_of(request.model), request.split)
+    found = []
+    for direction in directions:
+        pairs = split[direction]
+        if request.other_model is not None:
+            _check_same_pairs(request.model, request.other_model, request.split, direction, pairs)
+        to = direction.tgt if len(directions) > 1 else ""
+        found.append(_Texts(direction, [src for src, _ in pairs], [[tgt for _, tgt in pairs]], to))
+    return found
 
 
-def _read_table(
-    spec: str, translator: _System, request: EvaluationRequest, counts: Counts
-) -> tuple[list[str], list[list[str]]]:
+def _read_table(spec: str, translator: _System, request: EvaluationRequest, counts: Counts) -> _Texts:
     """Read pairs in any form that `--train` takes, in the languages of the model, and report what was skipped.
 
     Raises:
@@ -580,12 +596,10 @@ def _read_table(
         raise DataError(f"{spec}: no pairs")
     if counts.skipped and request.other_file:
         raise DataError(f"{spec}: has empty sides; remove these pairs, and their lines in {request.other_file}")
-    sources = [src for src, _ in pairs]
-    references = [tgt for _, tgt in pairs]
-    return sources, [references]
+    return _Texts(None, [src for src, _ in pairs], [[tgt for _, tgt in pairs]])
 
 
-def _read_files(request: EvaluationRequest, counts: Counts) -> tuple[list[str] | None, list[list[str]]]:
+def _read_files(request: EvaluationRequest, counts: Counts) -> _Texts:
     src_file = request.src_file
     ref_files = request.ref_files
     references = [list(lines_of(path, replace=request.replace, counts=counts)) for path in ref_files]
@@ -593,7 +607,7 @@ def _read_files(request: EvaluationRequest, counts: Counts) -> tuple[list[str] |
     for name, lines in [(src_file, sources), *zip(ref_files, references, strict=True)]:
         if lines is not None:
             _check_length(str(name), lines, ref_files[0], references[0])
-    return sources, references
+    return _Texts(None, sources, references)
 
 
 def _check_length(name: str, lines: list[str], ref_name: str, reference: list[str]) -> None:
@@ -605,20 +619,6 @@ def _check_length(name: str, lines: list[str], ref_name: str, reference: list[st
     if len(lines) != len(reference):
         lengths = f"{name} has {counted(len(lines), 'line')}, {ref_name} {len(reference):,}"
         raise DataError(f"{lengths}; line n of one must belong to line n of the other")
-
-
-def _read_pairs(model: Path, other: Path | None, split: str, direction: Direction) -> tuple[list[str], list[list[str]]]:
-    """Return the sources and references of the test or validation pairs of a model's run in one direction.
-
-    Raises:
-        UsageError: The other run has other pairs. Each run may have been trained on test pairs of the other.
-    """
-    pairs = read_directions(run_of(model), split)[direction]
-    if other is not None:
-        _check_same_pairs(model, other, split, direction, pairs)
-    sources = [src for src, _ in pairs]
-    references = [tgt for _, tgt in pairs]
-    return sources, [references]
 
 
 def _check_same_pairs(model: Path, other: Path, split: str, direction: Direction, pairs: Sequence[Pair]) -> None:

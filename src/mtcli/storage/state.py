@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_args
 
-from pydantic import TypeAdapter
+from pydantic import PlainValidator, TypeAdapter
 
 from mtcli import limits
 from mtcli.config.fields import Count, Within
@@ -21,6 +21,71 @@ COMPARABLE_PAIRS = 100
 
 BLEU and chrF of so few sentences jump with single words. The loss is the mean over all tokens of the references.
 """
+
+
+class OneFigure(NamedTuple):
+    """The figures of a validation of a run whose best model one of them selects; the higher the better."""
+
+    selecting: float
+    """BLEU, chrF or −loss."""
+    negative_loss: float
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """Orders validations. Of equal BLEU or chrF, the lower loss is the better one."""
+        return self.selecting, self.negative_loss
+
+
+class ThreeFigures(NamedTuple):
+    """The figures of a validation of a run whose best model all of them select; the higher the better."""
+
+    bleu: float
+    chrf: float
+    negative_loss: float
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """Orders validations."""
+        return (combined_score(self.bleu, self.chrf, -self.negative_loss),)
+
+
+class FiguresWithCorrections(NamedTuple):
+    """The figures of a validation of a run that learns corrections; the higher the better."""
+
+    bleu: float
+    chrf: float
+    negative_loss: float
+    given: float
+    """Corrections that the model gives."""
+    not_forgotten: float
+    """−1 if the model has forgotten too much, otherwise 0."""
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """Orders validations."""
+        return self.not_forgotten, self.given, combined_score(self.bleu, self.chrf, -self.negative_loss)
+
+
+Figures = OneFigure | ThreeFigures | FiguresWithCorrections
+"""Which of them a run has follows from `State.metric`. In a file they are lists, which differ in length."""
+
+_KINDS: dict[int, type[Figures]] = {len(kind._fields): kind for kind in get_args(Figures)}
+_AMOUNTS = TypeAdapter(tuple[Amount, ...])
+
+
+def _figures(values: object) -> Figures:
+    """Return figures that were a list in a file, or on another rank.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    amounts = _AMOUNTS.validate_python(values)
+    if len(amounts) not in _KINDS:
+        raise ValueError(f"{len(amounts)} figures of a validation")
+    return _KINDS[len(amounts)](*amounts)
+
+
+RecordedFigures = Annotated[Figures, PlainValidator(_figures)]
 
 
 @dataclass
@@ -46,14 +111,12 @@ class State:
     compared_by: SelectionMetric | None = None
     """What compares the best validation with others on its pairs: `metric`, or the loss on few pairs. None
     before the first validation."""
-    best: tuple[Amount, ...] | None = None
-    """The figures of the best validation, the higher the better. (BLEU, chrF, −loss) if all three select,
-    (BLEU, chrF, −loss, corrections given, −1 if too much was forgotten or 0) if corrections do, (−loss, −loss) if the
-    loss does, otherwise (score, −loss)."""
+    best: RecordedFigures | None = None
+    """The figures of the best validation."""
     best_pairs: Count = 0
     """Pairs of the best validation; 0 before the first one."""
-    start: tuple[Amount, ...] | None = None
-    """The figures, as in `best`, of the model that fine-tuning started from; None in other runs."""
+    start: RecordedFigures | None = None
+    """The figures of the model that fine-tuning started from; None in other runs."""
     start_pairs: Count = 0
     """Pairs of the validation that measured `start`."""
     averaged: list[Count] = field(default_factory=list)
@@ -210,7 +273,7 @@ class State:
         """
         known = _known_values(values)
         for name in ("best", "start"):
-            known[name] = tuple(known[name]) if known[name] else None
+            known[name] = _figures(known[name]) if known[name] else None
         vars(self).update(known)
 
 
@@ -227,35 +290,31 @@ def mean_in_words(steps: Sequence[int]) -> str:
     return f"{text} and, with a share of {share:.0%}, the model before" if share else text
 
 
-def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> tuple[float, ...]:
-    """Return the figures of a validation that a metric needs, see `State.best`."""
-    loss = float(validation["loss"])
+def figures_of(validation: dict[str, Any], metric: SelectionMetric) -> Figures:
+    """Return the figures of a validation that a metric needs."""
+    negative_loss = -float(validation["loss"])
+    if metric == "loss":
+        return OneFigure(negative_loss, negative_loss)
+    if metric in ("bleu", "chrf"):
+        return OneFigure(float(validation[metric]), negative_loss)
+    bleu = float(validation["bleu"])
+    chrf = float(validation["chrf"])
     if metric == "combined":
-        return float(validation["bleu"]), float(validation["chrf"]), -loss
-    if metric == "corrections":
-        given = validation["corrections"]
-        quality = float(validation["bleu"]), float(validation["chrf"]), -loss
-        return *quality, float(given["given"]), -float(given["forgets"])
-    score = -loss if metric == "loss" else float(validation[metric])
-    return score, -loss
+        return ThreeFigures(bleu, chrf, negative_loss)
+    corrections = validation["corrections"]
+    return FiguresWithCorrections(
+        bleu, chrf, negative_loss, float(corrections["given"]), -float(corrections["forgets"])
+    )
 
 
-def score_of(figures: tuple[float, ...], metric: SelectionMetric) -> tuple[float, ...]:
+def score_of(figures: Figures, metric: SelectionMetric) -> tuple[float, ...]:
     """Return what orders validations on the same pairs, the higher the better.
 
     Args:
-        figures: The figures of a validation, see `State.best`.
-        metric: What compares them. Of equal BLEU or chrF, the lower loss is the better one.
+        figures: The figures of a validation.
+        metric: What compares them: the loss, or what the figures are for.
     """
-    if metric == "loss":
-        return figures[-1:]
-    if metric == "combined":
-        bleu, chrf, negative_loss = figures
-        return (combined_score(bleu, chrf, -negative_loss),)
-    if metric == "corrections":
-        bleu, chrf, negative_loss, given, not_forgotten = figures
-        return not_forgotten, given, combined_score(bleu, chrf, -negative_loss)
-    return figures
+    return (figures.negative_loss,) if metric == "loss" else figures.score
 
 
 def _known_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from mtcli.config.schema import Config
 from mtcli.config.scores import selection_metric
 from mtcli.corpus.cache.prepare import Prepared
 from mtcli.documents.lines import BySentence
 from mtcli.errors import UsageError
-from mtcli.runtime.wording import counted
-from mtcli.storage.state import State
+from mtcli.storage.state import FiguresWithCorrections, State
 from mtcli.text.lines import Pair, normalized
+from mtcli.training.time.budget import BUDGET_USED
+from mtcli.training.validation import CorrectionFigures, Validation
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import ModelTranslator, Reading
@@ -20,7 +20,7 @@ from mtcli.translate.translator import ModelTranslator, Reading
 log = logging.getLogger(__name__)
 
 SHARES_OF_START = (0.0, 0.2, 0.4, 0.6)
-"""The shares of the starting model in the means of `with_start`."""
+"""The shares of the starting model in `LearnedCorrections.means`."""
 
 MOST_SHOWN = 20
 """Corrections that an event lists because the model gives another text."""
@@ -28,23 +28,6 @@ MOST_SHOWN = 20
 
 EVERY_ONE_GIVEN = "every correction is given"
 """The reason for the early end of a run."""
-
-
-@dataclass(frozen=True)
-class CorrectionFigures:
-    """How many corrections a model gives."""
-
-    given: int
-    """Corrections whose source the model translates into the corrected text; white space may differ."""
-    of: int
-    """All corrections."""
-    others: list[dict[str, str]] = field(default_factory=list)
-    """The first of the others: source, correction and translation (`src`, `ref`, `hyp`)."""
-    forgets: bool = False
-    """The validation pairs have lost more than `train.corrections_limit`."""
-
-    def __str__(self) -> str:
-        return f"{self.given:,} of {counted(self.of, 'correction')} given"
 
 
 def check_validation(data: Prepared) -> None:
@@ -80,52 +63,73 @@ def count_given(backend: PyTorchBackend, pairs: Sequence[Pair], config: Config) 
     return CorrectionFigures(len(pairs) - len(others), len(pairs), others[:MOST_SHOWN])
 
 
-def compared_with_start(figures: CorrectionFigures, scores: dict[str, Any], state: State, config: Config) -> Any:
-    """Return the figures with `forgets`, which compares the scores with those of the model that training started from.
+class LearnedCorrections:
+    """What differs in the evaluation of a run that learns corrections. In other runs, nothing does.
 
     Args:
-        figures: The figures of a model.
-        scores: Its `bleu` and `chrf` on the validation pairs.
-        state: The state of the run.
-        config: Its configuration.
+        pairs: The corrections; empty in other runs.
+        config: The configuration of the run.
     """
-    if state.start is None:
-        return figures
-    name = selection_metric(config.data.tgt)
-    bleu, chrf, *_ = state.start
-    lost = (bleu if name == "bleu" else chrf) - scores[name]
-    return replace(figures, forgets=lost > config.train.corrections_limit)
 
+    def __init__(self, pairs: Sequence[Pair], config: Config):
+        self.pairs = pairs
+        self.config = config
 
-def with_start(steps: list[int]) -> Iterator[list[int]]:
-    """Yield lists of checkpoints whose mean has more and more of the model that training started from, step 0.
+    def measured(self, result: Validation, backend: PyTorchBackend, state: State) -> Validation:
+        """Return a validation with how many corrections the model gives, and if it has forgotten too much.
 
-    Between the weights of two models, of which one was fine-tuned from the other, what was learned and what was
-    forgotten change gradually (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+        Args:
+            result: The validation.
+            backend: The model, in evaluation mode.
+            state: The state of the run, with the figures of the model that training started from.
+        """
+        if not self.pairs:
+            return result
+        figures = count_given(backend, self.pairs, self.config)
+        if isinstance(state.start, FiguresWithCorrections):
+            name = selection_metric(self.config.data.tgt)
+            before, now = (state.start.bleu, result.bleu) if name == "bleu" else (state.start.chrf, result.chrf)
+            figures = replace(figures, forgets=before - now > self.config.train.corrections_limit)
+        return replace(result, corrections=figures)
 
-    Args:
-        steps: The steps of the last checkpoints, whose mean is the first one.
-    """
-    for share in SHARES_OF_START:
-        yield [0] * round(share / (1 - share) * len(steps)) + steps
+    def are_given(self, result: Validation) -> bool:
+        """Return True if the model of a validation gives every correction."""
+        return result.corrections is not None and result.corrections.given == result.corrections.of
 
+    def means(self, steps: list[int]) -> Iterator[list[int]]:
+        """Yield the checkpoints to average: the given ones, and if they forget too much, with more and more of step 0.
 
-def why_ended(state: State, of: int) -> str:
-    """Return why training ended early, for the end of the run.
+        Step 0 is the model that training started from. Between the weights of two models, of which one was fine-tuned
+        from the other, what was learned and what was forgotten change gradually (Wortsman et al. 2022, "Robust
+        fine-tuning of zero-shot models").
 
-    Args:
-        state: The state of the run.
-        of: Number of corrections.
-    """
-    if state.best is not None and given_by_best(state) == of:
-        return EVERY_ONE_GIVEN
-    return "cut short, as no more corrections were learned"
+        Args:
+            steps: The steps of the last checkpoints.
+        """
+        for share in SHARES_OF_START if self.pairs else (0.0,):
+            yield [0] * round(share / (1 - share) * len(steps)) + steps
+
+    def tested(self, state: State) -> dict[str, list[int]]:
+        """Return what is scored on the test pairs: the checkpoints that are averaged, by the name of the event.
+
+        Beside the run's model, this is the one that training started from, to show what was forgotten.
+        """
+        before = {"start_test": [0]} if self.pairs else {}
+        return {**before, "test": state.best_steps}
+
+    def why_ended(self, state: State, reason: str) -> str:
+        """Return why training ended, given the usual reason."""
+        if not self.pairs or reason == BUDGET_USED:
+            return reason
+        if state.best is not None and given_by_best(state) == len(self.pairs):
+            return EVERY_ONE_GIVEN
+        return "cut short, as no more corrections were learned"
 
 
 def given_by_best(state: State) -> int:
     """Return how many corrections the run's model gives."""
-    assert state.best is not None
-    return int(state.best[3])
+    assert isinstance(state.best, FiguresWithCorrections)
+    return int(state.best.given)
 
 
 def describe_gain(state: State, of: int) -> str:
@@ -135,6 +139,6 @@ def describe_gain(state: State, of: int) -> str:
         state: The state at the end.
         of: Number of corrections.
     """
-    assert state.start is not None
-    before = int(state.start[3])
+    assert isinstance(state.start, FiguresWithCorrections)
+    before = int(state.start.given)
     return f"corrections: the model gave {before:,} of {of:,} before, and gives {given_by_best(state):,} now"

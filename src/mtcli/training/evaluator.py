@@ -2,30 +2,24 @@
 
 import logging
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from mtcli.errors import NotFiniteError
 from mtcli.runtime.wording import counted
 from mtcli.storage import checkpoint
 from mtcli.storage.state import mean_in_words
-from mtcli.text.language_identifier import LanguageIdentifier, learned_from
+from mtcli.text.language_identifier import learned_from
 from mtcli.training import validation
 from mtcli.training.averaging import weights_of
-from mtcli.training.corrections import (
-    EVERY_ONE_GIVEN,
-    compared_with_start,
-    count_given,
-    why_ended,
-    with_start,
-)
+from mtcli.training.corrections import EVERY_ONE_GIVEN, LearnedCorrections
 from mtcli.training.learner import Learner, diverged
 from mtcli.training.log import log_scores, log_validation
 from mtcli.training.saving import Checkpoints
 from mtcli.training.session import Session
-from mtcli.training.time.budget import BUDGET_USED, NOTHING_IMPROVED
+from mtcli.training.time.budget import NOTHING_IMPROVED
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline
-from mtcli.training.validation import TestScores, Validation, in_turn
+from mtcli.training.validation import PairsToScore, TestScores, Validation
 from mtcli.translate.backends.pytorch import PyTorchBackend
 
 log = logging.getLogger(__name__)
@@ -44,17 +38,15 @@ class Evaluator:
         self.session = session
         self.learner = learner
         self.checkpoints = checkpoints
-        valid = session.data.valid
-        directions = session.data.directions_of("valid")
-        is_timed = session.config.train.time is not None
-        self.valid = in_turn(directions, valid) if is_timed else valid
+        data = session.data
+        identifier = None
+        if len(data.directions) > 1:
+            identifier = learned_from([data.valid_split, data.test_split])
+        valid = PairsToScore(data.valid, data.directions_of("valid"), identifier)
+        self.valid = valid if session.config.train.time is None else valid.in_turn()
         """The validation pairs. With a time budget, the first N are a sample of all, for any N."""
-        self.valid_directions = in_turn(directions, directions) if is_timed else directions
-        """The direction of each."""
-        self._identifier: LanguageIdentifier | None = None
-        """Tells the languages of several directions apart."""
-        if len(session.data.directions) > 1:
-            self._identifier = learned_from([session.data.valid_split, session.data.test_split])
+        self.test = PairsToScore(data.test, data.directions_of("test"), identifier)
+        self.corrections = LearnedCorrections(data.corrections, session.config)
 
     def validate(self, *, is_last: bool = False) -> None:
         """Evaluate the model of this step, and make it the best one if it improves.
@@ -89,7 +81,7 @@ class Evaluator:
         log_validation(state, result)
         validations = counted(state.validations_since_best, "validation")
         reason = f"no better model by {state.metric_name} in {validations}"
-        if result.corrections is not None and result.corrections.given == result.corrections.of:
+        if self.corrections.are_given(result):
             reason = EVERY_ONE_GIVEN
             state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
         if budget.cool_down_early(state):
@@ -110,7 +102,7 @@ class Evaluator:
         """Make the mean of the last checkpoints the run's model, if it is better than the best checkpoint (§6.1).
 
         Both are scored on the same validation pairs, even if these are few. If the mean has learned corrections and
-        forgotten too much, further means include the model that training started from, see `with_start`.
+        forgotten too much, further means include the model that training started from.
         """
         session = self.session
         state = session.state
@@ -123,7 +115,7 @@ class Evaluator:
             log.info("no time is left to average the last checkpoints; `mtcli average` does")
             return
         seconds = session.budget.seconds_for_task("average", state)
-        for averaged in with_start(steps) if session.data.corrections else [steps]:
+        for averaged in self.corrections.means(steps):
             with weights_of(self.learner.model, self.checkpoints.paths(averaged)):
                 result = self._measure(num_pairs, seconds)
             is_better = result.pairs == num_pairs and state.record_if_better(asdict(result))
@@ -178,13 +170,9 @@ class Evaluator:
         ]
 
     def score_test(self) -> None:
-        """Score the run's model on the test pairs, with the same search as `mtcli eval`.
-
-        A run that learns corrections also scores the model that it started from, to show what was forgotten.
-        """
-        if self.session.data.corrections:
-            self._score_test("start_test", [0])
-        self._score_test("test", self.session.state.best_steps)
+        """Score the run's model on the test pairs, with the same search as `mtcli eval`."""
+        for event, steps in self.corrections.tested(self.session.state).items():
+            self._score_test(event, steps)
 
     def _score_test(self, event: str, steps: list[int]) -> None:
         """Score the mean of some checkpoints on the test pairs, and record the scores.
@@ -203,20 +191,14 @@ class Evaluator:
             log.warning("the %s is not scored: %s; `mtcli eval` scores it", scored, problem)
             return
         session.count_time()
-        num_pairs = len(session.data.test) if session.data.corrections else session.budget.test_pairs(state)
+        num_pairs = len(self.test) if self.corrections.pairs else session.budget.test_pairs(state)
         if not session.budget.fits("test", min(num_pairs, FIRST_PART), state):
             log.warning("no time is left to score the test pairs; `mtcli eval` does")
             return
         seconds = session.budget.seconds_for_task("test", state)
         with nullcontext() if is_current else weights_of(self.learner.model, paths):
             scores = validation.score_test(
-                self.backend_in_eval_mode(),
-                session.data.test,
-                session.config,
-                num_pairs,
-                self._deadline(seconds),
-                session.data.directions_of("test"),
-                self._identifier,
+                self.backend_in_eval_mode(), self.test, session.config, num_pairs, self._deadline(seconds)
             )
         session.count_time()
         session.record(event, steps=steps, **_recorded(scores), seconds=round(state.seconds, 3))
@@ -248,10 +230,9 @@ class Evaluator:
         if settings.average > 1 and num_valid:
             self.average()
         self.compare_with_start()
-        if session.data.test:
+        if self.test:
             self.score_test()
-        if session.data.corrections and reason != BUDGET_USED:
-            reason = why_ended(state, len(session.data.corrections))
+        reason = self.corrections.why_ended(state, reason)
         state.finished = reason
         state.budget = session.budget.limits
         session.record(
@@ -286,17 +267,12 @@ class Evaluator:
                 self.learner.objective,
                 num_pairs,
                 self._deadline(seconds),
-                self.valid_directions,
-                self._identifier,
             )
         except NotFiniteError:
             if state.step == 0:
                 raise
             raise diverged(state.step, "it left weights with which scores are not finite") from None
-        if session.data.corrections:
-            given = count_given(self.backend_in_eval_mode(), session.data.corrections, session.config)
-            scores = {"bleu": result.bleu, "chrf": result.chrf}
-            result = replace(result, corrections=compared_with_start(given, scores, state, session.config))
+        result = self.corrections.measured(result, self.backend_in_eval_mode(), state)
         session.count_time()
         if session.config.train.time:
             state.validated_at = state.seconds
@@ -326,9 +302,10 @@ class Evaluator:
 
 
 def _recorded(result: Validation | TestScores) -> dict[str, Any]:
-    """Return the figures of an event. Only a run with several directions, or with corrections, has those of each."""
+    """Return the figures of an event, without those of one direction, and without corrections that are not learned."""
     values = asdict(result)
-    for name in ("directions", "corrections"):
-        if not values.get(name):
-            values.pop(name, None)
+    if len(result.directions) < 2:
+        del values["directions"]
+    if isinstance(result, Validation) and result.corrections is None:
+        del values["corrections"]
     return values

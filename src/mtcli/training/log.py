@@ -14,7 +14,7 @@ from mtcli.corpus.quality.report import FAR_TOO_FEW_PAIRS, remark_on_size
 from mtcli.evaluation.remarks import DEMO_IN_WORDS, in_words, remarks, too_few_pairs
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import command, counted, log_columns, one_line, to_option
-from mtcli.storage.state import State, mean_in_words
+from mtcli.storage.state import OneFigure, State, mean_in_words
 from mtcli.text.languages import Direction
 from mtcli.training.corrections import describe_gain
 from mtcli.training.defaults.from_scratch import MIN_MICRO_BATCH_TOKENS
@@ -39,8 +39,9 @@ def log_validation(state: State, result: Validation) -> None:
         log.info("step %s, epoch %d, %s: %s%s", f"{state.step:,}", state.epoch + 1, clock(state.seconds), result, best)
     else:
         log.info("step 0, before training, %s: %s", clock(state.seconds), result)
-    for figures in result.directions:
-        log.info("    %s", figures)
+    if len(result.directions) > 1:
+        for figures in result.directions:
+            log.info("    %s", figures)
     log_samples(result.samples)
 
 
@@ -180,9 +181,10 @@ def log_scores(scores: TestScores, *, demo: bool) -> None:
         demo: The pairs are the built-in demo's, whose scores are expected to be high.
     """
     log.info("%s", scores)
-    for each in scores.directions:
-        others = describe_other_language(each["other_language"])
-        log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
+    if len(scores.directions) > 1:
+        for each in scores.directions:
+            others = describe_other_language(each["other_language"])
+            log.info("    %s → %s: %s%s", each["src"], each["tgt"], describe_scores(each["scores"]), others)
     if demo:
         few = too_few_pairs(scores.pairs)
         warnings = [few] if few else []
@@ -240,11 +242,10 @@ def _describe_gain(state: State) -> str:
     if state.start is None or state.best is None or state.start_pairs != state.best_pairs:
         return ""
     if state.selection_metric == "loss":
-        before = f"{-state.start[-1]:.3f}"
-        after = f"{-state.best[-1]:.3f}"
         name = "validation loss"
+        before, after = (f"{-figures.negative_loss:.3f}" for figures in (state.start, state.best))
     else:
-        before = f"{state.start[0]:.1f}"
-        after = f"{state.best[0]:.1f}"
         name = METRIC_NAMES["chrf" if state.metric == "chrf" else "bleu"]
+        scores = (each.selecting if isinstance(each, OneFigure) else each.bleu for each in (state.start, state.best))
+        before, after = (f"{score:.1f}" for score in scores)
     return f"{name} on the validation pairs: {before} before, {after} after"

@@ -212,29 +212,34 @@ def _tags(corpora: Corpora, tokenizer: Tokenizer) -> list[int | None]:
     """Return the tag of each corpus, None for a language without one; empty if the vocabulary has no tags.
 
     Raises:
-        UsageError: There are several target languages, and one has no tag, or two have the same.
+        UsageError: See `_check_tags`.
     """
     targets = [direction.tgt for direction in corpora.directions]
-    has_several = len(set(targets)) > 1
-    if not tokenizer.tags and not has_several:
-        return []
-    tags: list[int | None] = []
+    tags = {target: tokenizer.tag_of(target) if tokenizer.has_tag(target) else None for target in targets}
+    if len(tags) > 1:
+        _check_tags(tags, tokenizer)
+    return [tags[target] for target in targets] if tokenizer.tags else []
+
+
+def _check_tags(tags: Mapping[str, int | None], tokenizer: Tokenizer) -> None:
+    """Check that each of several target languages has a tag of its own.
+
+    Raises:
+        UsageError: One has none, or that of another.
+    """
     target_of: dict[int, str] = {}
-    for target in targets:
-        tag = tokenizer.tag_of(target) if tokenizer.has_tag(target) else None
-        tags.append(tag)
-        problem = None
+    for target, tag in tags.items():
         if tag is None:
             problem = "no tag for this target language"
         elif target_of.setdefault(tag, target) != target:
             problem = f"the tag of {target_of[tag]} for this target language"
-        if has_several and problem:
-            choices = f"only for {', '.join(sorted(tokenizer.tags))}" if tokenizer.tags else "for none"
-            raise UsageError(
-                f"{target}: the vocabulary has {problem}, {choices}; let training learn a new vocabulary, or name one "
-                "with these tags"
-            )
-    return tags
+        else:
+            continue
+        choices = f"only for {', '.join(sorted(tokenizer.tags))}" if tokenizer.tags else "for none"
+        raise UsageError(
+            f"{target}: the vocabulary has {problem}, {choices}; let training learn a new vocabulary, or name one "
+            "with these tags"
+        )
 
 
 def _learn_terms(config: Config, training: TrainingPairs, tokenizer: Tokenizer) -> dict[Direction, TermAnnotator]:
