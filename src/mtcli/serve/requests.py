@@ -185,6 +185,11 @@ class TranslationRequest(RequestFields):
         return [self.q] if isinstance(self.q, str) else self.q
 
     @property
+    def num_characters(self) -> int:
+        """The number of characters of all texts."""
+        return sum(map(len, self.texts))
+
+    @property
     def is_list(self) -> bool:
         """True if `q` is a list, so that the fields of the answer are lists too."""
         return not isinstance(self.q, str)
