@@ -201,7 +201,7 @@ class CorrectionRequest(RequestFields):
     q: str
     """The text."""
     s: str
-    """Its corrected translation, see `translation.corrected_pairs`."""
+    """Its corrected translation, see `corrections.corrected_pairs`."""
     source: str = "auto"
     target: str = ""
     note: str = ""

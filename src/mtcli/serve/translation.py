@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,13 +20,13 @@ from starlette.exceptions import HTTPException
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure
-from mtcli.documents.formats.plain_text import read_text, text_spans
+from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import read_document
 from mtcli.documents.formats.slots import SlotDocument
 from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
-from mtcli.documents.pipeline import text_on_one_line, translate_document, translate_segments
+from mtcli.documents.pipeline import translate_document, translate_segments
 from mtcli.errors import DataError, ModelError, MtcliError, StorageError
 from mtcli.serve.batcher import (
     CHECKED_CHARACTERS,
@@ -251,17 +251,13 @@ class TranslationService:
         lines = split_lines(fields.q)
         if len(lines) > self.limits.lines:
             raise HTTPException(413, f"{len(lines)} lines; this server takes {self.limits.lines} at a time")
-        try:
-            pairs = corrected_pairs(lines, split_lines(fields.s))
-        except DataError as error:
-            raise HTTPException(400, str(error)) from None
-        if not pairs:
-            raise HTTPException(400, "q: the text is blank")
         corrections = model.corrections.get(model.known_target(target))
         if corrections is None:
             raise refused
+        from mtcli.serve.corrections import corrected_pairs
 
         try:
+            pairs = corrected_pairs(lines, split_lines(fields.s))
             await self._in_thread(corrections.add, pairs, fields.note)
         except StorageError as error:
             log.error("a correction was not kept: %s", error)
@@ -559,54 +555,3 @@ def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> l
 def split_lines(text: str) -> list[str]:
     """Split a text at LF or CRLF. An empty text has one line."""
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-def corrected_pairs(lines: Sequence[str], corrected: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a text and its corrected translation: lines, and wrapped paragraphs without their breaks.
-
-    Wrapped paragraphs are segments of a translation, so the memory finds them only as a whole.
-
-    Args:
-        lines: The lines of the text.
-        corrected: Those of the translation. The lines of a wrapped paragraph may be broken elsewhere.
-
-    Raises:
-        DataError: The text and its translation cannot be paired.
-    """
-    paragraphs = _paragraphs(lines)
-    units = [_units(paragraph) for paragraph in paragraphs]
-    if sum(map(len, units)) == sum(map(len, paragraphs)):  # no paragraph is wrapped
-        if len(lines) != len(corrected):
-            raise DataError(f"s: {len(corrected)} lines, and q has {len(lines)}; a correction has as many")
-        return [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
-    others = _paragraphs(corrected)
-    if len(units) != len(others):
-        raise DataError(f"s: {len(others)} paragraphs, and q has {len(units)}; a correction has as many")
-    pairs: list[tuple[str, str]] = []
-    for number, (sources, other) in enumerate(zip(units, others, strict=True), 1):
-        targets = _units(other)
-        if len(sources) == 1:
-            targets = [text_on_one_line("\n".join(map(str.strip, other)))]
-        if len(sources) != len(targets):
-            counts = f"{len(targets)} lines or wrapped texts, and that of q has {len(sources)}"
-            raise DataError(f"s: paragraph {number} has {counts}; a correction has as many")
-        pairs += zip(sources, targets, strict=True)
-    return pairs
-
-
-def _paragraphs(lines: Sequence[str]) -> list[list[str]]:
-    """Return the lines between blank lines."""
-    return [list(group) for has_text, group in groupby(lines, key=lambda line: bool(line.strip())) if has_text]
-
-
-def _units(lines: Sequence[str]) -> list[str]:
-    """Return the lines of a paragraph, with their marks; those that are wrapped are joined, without the mark."""
-    text = "\n".join(lines)
-    units = []
-    for span in text_spans(text):
-        content = text[span.start : span.end]
-        if "\n" not in content:
-            start = text.rfind("\n", 0, span.start) + 1
-            content = text[start:].partition("\n")[0]
-        units.append(text_on_one_line(content))
-    return units
