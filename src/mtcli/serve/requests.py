@@ -6,7 +6,7 @@ Bodies are received with limits of their size, their time and their total memory
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Request
@@ -166,6 +166,10 @@ class RequestFields(BaseModel):
             return fields
         return {name: value for name, value in fields.items() if value not in (None, "") or name == "q"}
 
+    def with_key_of(self, request: Request) -> Self:
+        """Return the fields, with the key in the header `Authorization` if they have none."""
+        return self if self.api_key else self.model_copy(update={"api_key": header_key(request)})
+
 
 class TranslationRequest(RequestFields):
     """The fields of a request for translation."""
@@ -245,7 +249,7 @@ async def read_request(
             has_form = bool(body) or not (in_query or may_be_empty)
             in_form = await _form_fields(request, body, media_type, options) if has_form else {}
             found = fields.model_validate({**in_query, **in_form})
-        return found if found.api_key else found.model_copy(update={"api_key": header_key(request)})
+        return found.with_key_of(request)
     except ValidationError as error:
         raise invalid(error) from None
     except ValueError as error:

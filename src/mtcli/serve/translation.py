@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import PurePath
 from threading import Lock
@@ -205,7 +205,7 @@ class TranslationService:
             HTTPException: 400 for a file that cannot be read, 413 for too many paragraphs; see also `translate_texts`.
         """
         source, target = self.models.resolve(upload.source, upload.target)
-        upload = replace(upload, source=source, target=target)
+        upload = upload.model_copy(update={"source": source, "target": target})
         candidates = self.models.candidates(source, target)
         with _errors_as_answers():
             model, document = await self._in_thread(_read_with_first, upload, candidates)
