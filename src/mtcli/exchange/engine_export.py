@@ -3,7 +3,6 @@
 `translate.backends.run_engine` has the form of the proof, and uses the engine.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from mtcli.config.schema import Config
 from mtcli.errors import ModelError
 from mtcli.exchange.export import compare, export_details, obstacles, write_details, write_model
 from mtcli.runtime.outputs import whole_folder
-from mtcli.storage import ENGINE, PROVENANCE
+from mtcli.storage import ENGINE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_folder import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -85,11 +84,10 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
     pytorch = ModelTranslator(PyTorchBackend(weights, tokenizer, info))
     options = Options.of(info.decode)
     with whole_folder(run / ENGINE) as folder:
-        write_model(weights, info, tokenizer, folder, about)
+        written = write_model(weights, info, tokenizer, folder, about)
         engine = ModelTranslator(CTranslate2Backend(folder, "cpu"))
         searches = _compare(pytorch, engine, sentences, options, seconds_left)
         proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
-        written = json.loads((folder / PROVENANCE).read_bytes())
         write_details(folder, written | {"proof": proof.model_dump()})
 
 

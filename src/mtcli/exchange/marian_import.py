@@ -26,7 +26,7 @@ from mtcli.exchange.marian_config import (
     shape_of,
 )
 from mtcli.exchange.marian_weights import parameters_of, read_weights
-from mtcli.runtime.files import read_regular, write_file
+from mtcli.runtime.files import json_bytes, read_regular, write_file
 from mtcli.runtime.outputs import check_replaceable, whole_folder
 from mtcli.storage import CONFIDENCE, ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
@@ -288,7 +288,7 @@ def _origin(source: ModelFiles, weights: Path) -> bytes:
         "architecture": "MarianMTModel",
         "weights": {"file": weights.name, "sha256": sha256(weights)},
     }
-    return (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode()
+    return json_bytes(about)
 
 
 CARD = """\

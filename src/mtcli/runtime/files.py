@@ -4,6 +4,7 @@ A file is written under a temporary name, synced and renamed.
 """
 
 import errno
+import json
 import os
 import shutil
 import stat
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from mtcli import limits
 from mtcli.errors import LockedError, StorageError
@@ -69,6 +70,11 @@ def write_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return the content of a JSON file that people may read: on several lines, with all characters as they are."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 class TemporaryFile:
