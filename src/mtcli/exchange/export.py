@@ -185,10 +185,8 @@ def default_folder(model: Path, target: str) -> Path:
     return folder_beside(run, f"{real_path(model).name}-{target}")
 
 
-def together(found: Sequence[Parity]) -> Parity | None:
-    """Return several comparisons as one; None: there is none."""
-    if not found:
-        return None
+def together(found: Sequence[Parity]) -> Parity:
+    """Return several comparisons as one."""
     return replace(
         found[0],
         sentences=sum(each.sentences for each in found),
@@ -333,7 +331,7 @@ def _compare_with_original(
             own = _sentences_of(direction, held_out, tokenizer) if info.directions else sources
             if own:
                 found.append(_compare_package(ours, direction, folder, own))
-        return together(found)
+        return together(found) if found else None
     max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
     options = Options.of(info.decode)
     options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))

@@ -20,6 +20,7 @@ from mtcli.exchange.marian_config import (
     MarianConfig,
     MarianSearch,
     read_config,
+    read_file,
     read_json,
     read_search,
     read_tokenizer_config,
@@ -232,12 +233,9 @@ def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
 
 def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
     """Return the tokenizer of one side, from its SentencePiece model."""
+    content = read_file(path)
     try:
-        return SentencePieceSide(sentencepiece_file.from_bytes(read_regular(path)), vocabulary)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file, which a Marian model has") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+        return SentencePieceSide(sentencepiece_file.from_bytes(content), vocabulary)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
 

@@ -135,11 +135,18 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         StorageError: The file cannot be written.
     """
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that replaces that of its name when the block ends."""
+    name = f".{path.name}.tmp"
     with storage_errors(path):
-        name = f".{path.name}.tmp"
         path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
         with TemporaryFile(path, [name]) as temporary:
-            temporary.file.write(content)
+            yield temporary.file
             temporary.sync()
             temporary.publish()
 
@@ -161,14 +168,10 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         StorageError: The file cannot be written.
     """
-    name = f".{path.name}.tmp"
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
-        with TemporaryFile(path, [name]) as temporary:
-            yield temporary.file
-            temporary.sync()
-            temporary.publish()
+    with _replacing(path) as file:
+        yield file
 
 
 def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -305,8 +305,7 @@ def _parsed(text: str) -> dict[str, str | list[str]]:
     Raises:
         ValueError: It is not valid.
     """
-    values = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+    return _joined(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS))
 
 
 def _joined(items: Iterable[tuple[str, Any]]) -> dict[str, str | list[str]]:
