@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -465,24 +465,22 @@ def translate_texts(
     options = model.options_to(fields.target, terms=parse_request_terms(fields.terms))
     src, tgt = model.src, model.target_of(fields.target)
     memory = model.memory_to(fields.target)
-    matches: list[tuple[MemoryMatch, ...]] = []
+    with translator.preparation():
+        translator.check(map(text_of, segments), model.src)
+        translated = translate_segments(
+            segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
+        )
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
-        translator.choice = number
-        with translator.preparation():
-            if number == 0:
-                translator.check(map(text_of, segments), model.src)
-            translated = translate_segments(
-                segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
-            )
-        if number == 0:
-            matches = [segment.matches for segment in translated]
-        contents = [segment.content() for segment in translated]
+        contents = [segment.content(number) for segment in translated]
         for texts, text in zip(found, _written(documents, contents), strict=True):
             texts[text] = None
-    of_segments = iter(matches)
-    of_texts = [list(chain.from_iterable(islice(of_segments, len(document.segments)))) for document in documents]
-    return [list(texts) for texts in found], of_texts
+    of_segments = iter(translated)
+    matches = [
+        [match for segment in islice(of_segments, len(document.segments)) for match in segment.matches]
+        for document in documents
+    ]
+    return [list(texts) for texts in found], matches
 
 
 def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[Translation]:
@@ -502,7 +500,6 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     lines = [line for text in fields.texts for line in split_lines(text)]
     terms = parse_request_terms(fields.terms)
     options = model.options_to(fields.target, alignments=True, terms=terms)
-    translator.choice = None
     memory = model.memory_to(fields.target)
     by_line = BySentence(translator, model.src, model.target_of(fields.target), memory)
     with translator.preparation():
