@@ -26,10 +26,9 @@ from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, StorageError
 from mtcli.serve import corrections as module
 from mtcli.serve.app import create_app, load_app
-from mtcli.serve.corrections import CorrectionsFile, MemorySources, load_memories
+from mtcli.serve.corrections import CorrectionsFile, MemorySources, corrected_pairs, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
-from mtcli.serve.translation import corrected_pairs
 from mtcli.translate.memory import Memory
 
 (LINE, USUAL), (OTHER, OTHER_USUAL) = PAIRS[7], PAIRS[8]

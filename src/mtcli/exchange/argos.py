@@ -4,7 +4,6 @@ It is a zip archive of one folder with `metadata.json`, the model for CTranslate
 for both sides, and a README.
 """
 
-import json
 import shutil
 import zipfile
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from mtcli.exchange import ctranslate2_model, sentencepiece_model
 from mtcli.model.transformer import Transformer
+from mtcli.runtime.files import json_bytes
 from mtcli.storage.translation_info import TranslationInfo
 from mtcli.text.languages import Direction, english_name
 from mtcli.text.tokenizer.sentencepiece import SPACE
@@ -71,8 +71,7 @@ def convert(
     tag = tokenizer.tag_of(direction.tgt) if tokenizer.tags else None
     ctranslate2_model.convert(model, tokenizer, content / "model", about["quantization"], space=SPACE, tag=tag)
     (content / "sentencepiece.model").write_bytes(sentencepiece_model.to_sentencepiece(tokenizer))
-    metadata = json.dumps(_metadata(direction), indent=1, ensure_ascii=False) + "\n"
-    (content / "metadata.json").write_text(metadata, encoding="utf-8")
+    (content / "metadata.json").write_bytes(json_bytes(_metadata(direction)))
     readme = README.format(
         src=english_name(direction.src), tgt=english_name(direction.tgt), version=about["mtcli"], run=about["run"]
     )

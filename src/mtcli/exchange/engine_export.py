@@ -3,7 +3,6 @@
 `translate.backends.run_engine` has the form of the proof, and uses the engine.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -13,9 +12,9 @@ from pathlib import Path
 
 from mtcli.config.schema import Config
 from mtcli.errors import ModelError
-from mtcli.exchange.export import compare, export_details, obstacles, write_details, write_model
+from mtcli.exchange.export import Parity, compare, export_details, obstacles, together, write_details, write_model
 from mtcli.runtime.outputs import whole_folder
-from mtcli.storage import ENGINE, PROVENANCE
+from mtcli.storage import ENGINE
 from mtcli.storage.model_file import load_model
 from mtcli.storage.model_folder import identity_of
 from mtcli.text.tokenizer.tokenizer import Tokenizer
@@ -85,11 +84,10 @@ def update_engine(run: Path, sources: Sequence[str], seconds_left: Callable[[], 
     pytorch = ModelTranslator(PyTorchBackend(weights, tokenizer, info))
     options = Options.of(info.decode)
     with whole_folder(run / ENGINE) as folder:
-        write_model(weights, info, tokenizer, folder, about)
+        written = write_model(weights, info, tokenizer, folder, about)
         engine = ModelTranslator(CTranslate2Backend(folder, "cpu"))
         searches = _compare(pytorch, engine, sentences, options, seconds_left)
         proof = Proof(model=model, ctranslate2=import_ctranslate2().__version__, searches=searches)
-        written = json.loads((folder / PROVENANCE).read_bytes())
         write_details(folder, written | {"proof": proof.model_dump()})
 
 
@@ -128,27 +126,26 @@ def _compare(
     Raises:
         NoTimeError: It allows fewer than `MIN_SENTENCES`.
     """
-    beam_sizes = sorted({1, options.beam_size})
-    searches = {
-        size: SearchComparison(beam_size=size, sentences=0, equal=0, max_score_difference=0.0) for size in beam_sizes
-    }
+    found: dict[int, list[Parity]] = {size: [] for size in sorted({1, options.beam_size})}
     done = 0
     size = FIRST_SENTENCES
     seconds = 0.0
     while done < len(sentences) and MAX_SLOWDOWN * seconds < seconds_left():
         part = sentences[done : done + size]
         started_at = time.monotonic()
-        for beam_size, search in searches.items():
-            parity = compare(pytorch, engine, part, replace(options, beam_size=beam_size), quiet=True)
-            searches[beam_size] = SearchComparison(
-                beam_size=beam_size,
-                sentences=search.sentences + parity.sentences,
-                equal=search.equal + parity.equal,
-                max_score_difference=max(search.max_score_difference, parity.max_score_difference),
-            )
+        for beam_size, parities in found.items():
+            parities.append(compare(pytorch, engine, part, replace(options, beam_size=beam_size), quiet=True))
         seconds = time.monotonic() - started_at
         done += len(part)
         size *= 2
     if done < MIN_SENTENCES:
         raise NoTimeError
-    return tuple(searches.values())
+    return tuple(
+        SearchComparison(
+            beam_size=parity.beam_size,
+            sentences=parity.sentences,
+            equal=parity.equal,
+            max_score_difference=parity.max_score_difference,
+        )
+        for parity in map(together, found.values())
+    )

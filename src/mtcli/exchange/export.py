@@ -6,10 +6,10 @@ folder is written, its translations of real sentences are compared with those of
 `parity.json`.
 """
 
-import json
 import logging
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mtcli.corpus.held_out import ByDirection, read_directions
 from mtcli.errors import DataError, ModelError, UsageError
 from mtcli.exchange import argos, ctranslate2_model, huggingface, sentencepiece_model
 from mtcli.model.transformer import Transformer
-from mtcli.runtime.files import sha256
+from mtcli.runtime.files import json_bytes, sha256
 from mtcli.runtime.outputs import check_replaceable, folder_beside, real_path, whole_folder
 from mtcli.runtime.wording import counted
 from mtcli.search.length import penalty_formula
@@ -185,10 +185,8 @@ def default_folder(model: Path, target: str) -> Path:
     return folder_beside(run, f"{real_path(model).name}-{target}")
 
 
-def together(found: Sequence[Parity]) -> Parity | None:
-    """Return several comparisons as one; None: there is none."""
-    if not found:
-        return None
+def together(found: Sequence[Parity]) -> Parity:
+    """Return several comparisons as one."""
     return replace(
         found[0],
         sentences=sum(each.sentences for each in found),
@@ -225,17 +223,18 @@ def export(model: Path, target: str, out: Path, quantization: str | None = None)
         problems += sentencepiece_model.obstacles(tokenizer)
     if problems:
         raise UsageError(f"{model}: cannot be exported to {target}: {'; '.join(problems)}")
+    held_out = _held_out(model)
     about = export_details(model, info, target, quantization)
     confidence = read_confidence(model)
     if confidence is not None:
         about["confidence"] = confidence.model_dump(mode="json")
     if target == "argos":
-        about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, model)
+        about["tokenizer_pairs"] = _check_sentencepiece(tokenizer, held_out, model)
     with whole_folder(out) as folder:
         write_model(weights, info, tokenizer, folder, about)
-        parity = _compare_with_original(weights, info, tokenizer, folder, target, model)
+        parity = _compare_with_original(PyTorchBackend(weights, tokenizer, info), folder, target, held_out, model)
         if parity is not None:
-            _write_json(folder / "parity.json", asdict(parity))
+            (folder / "parity.json").write_bytes(json_bytes(asdict(parity)))
     if parity is not None and parity.equal < ENOUGH_EQUAL * parity.sentences:
         _warn_about_differences(parity, quantization, out)
     return parity
@@ -290,8 +289,8 @@ def _check_source(model: Path) -> None:
 
 def write_model(
     weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, about: dict[str, Any]
-) -> None:
-    """Write the files of the target, and `mtcli.json` with `about` and their checksums."""
+) -> dict[str, Any]:
+    """Write the files of the target, and `mtcli.json` with `about` and their checksums. Return what it has."""
     if about["to"] == "ctranslate2":
         ctranslate2_model.convert(weights, tokenizer, folder, about["quantization"])
         tokenizer.save(folder / "tokenizer.json")
@@ -301,30 +300,42 @@ def write_model(
     else:
         huggingface.convert(weights, info, tokenizer, folder)
     checksums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    write_details(folder, about | {"files": checksums})
+    details = about | {"files": checksums}
+    write_details(folder, details)
+    return details
+
+
+def _held_out(model: Path) -> list[ByDirection]:
+    """Return the test pairs and the validation pairs of the model's run, if it has them."""
+    splits = []
+    for name in ("test", "valid"):
+        with suppress(DataError):
+            splits.append(read_directions(run_of(model), name))
+    return splits
 
 
 def _compare_with_original(
-    weights: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: Path, target: str, model: Path
+    ours: PyTorchBackend, folder: Path, target: str, held_out: Sequence[ByDirection], model: Path
 ) -> Parity | None:
     """Compare the exported model in `folder` with the original. None: not possible, for the reason in a warning."""
-    sources = _sentences(model, tokenizer)
+    info = ours.info
+    tokenizer = ours.tokenizer
+    sources = _sentences(held_out, tokenizer)
     if not sources:
         message = "not compared with the run: no test or valid sentence of at most %d tokens beside %s"
         log.warning(message, MAX_TOKENS, model)
         return None
-    max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
-    options = Options.of(info.decode)
-    options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))
-    ours = PyTorchBackend(weights, tokenizer, info)
-    exported: Backend
     if target == "argos":
         found = []
         for direction in info.trained_directions:
-            own = _sentences_of(direction, model, tokenizer) if info.directions else sources
+            own = _sentences_of(direction, held_out, tokenizer) if info.directions else sources
             if own:
                 found.append(_compare_package(ours, direction, folder, own))
-        return together(found)
+        return together(found) if found else None
+    max_target_tokens = MAX_POSITIONS[target] - 2  # without <s> and </s>
+    options = Options.of(info.decode)
+    options = replace(options, max_extra=min(options.max_extra, max_target_tokens - MAX_TOKENS))
+    exported: Backend
     if target == "ctranslate2":
         options = replace(options, early_stopping=True)  # CTranslate2 has no other rule
         exported = CTranslate2Backend(folder, "cpu")
@@ -348,7 +359,7 @@ def _compare_package(ours: Backend, direction: Direction, packages: Path, source
         return compare(ModelTranslator(ours), ModelTranslator(exported), sources, options)
 
 
-def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
+def _check_sentencepiece(tokenizer: Tokenizer, held_out: Sequence[ByDirection], model: Path) -> int:
     """Check that the SentencePiece model of a package splits and joins the held-out pairs as our tokenizer does.
 
     Returns:
@@ -357,7 +368,7 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
     Raises:
         UsageError: It does not, or there are no pairs to prove it; an imported tokenizer needs no proof.
     """
-    pairs = [*_held_out(model, "test"), *_held_out(model, "valid")]
+    pairs = [pair for split in held_out for of_direction in split.values() for pair in of_direction]
     if not pairs and tokenizer.sentencepiece is None:
         raise UsageError(
             f"{model}: cannot be exported to argos: there are no test or valid pairs beside it to prove that "
@@ -370,21 +381,9 @@ def _check_sentencepiece(tokenizer: Tokenizer, model: Path) -> int:
     return len(pairs)
 
 
-def _held_out(model: Path, split: str) -> Sequence[tuple[str, str]]:
-    """Return the pairs of a split of the model's run; none if there is no such split."""
-    return [pair for pairs in _held_out_by_direction(model, split).values() for pair in pairs]
-
-
-def _held_out_by_direction(model: Path, split: str) -> ByDirection:
-    try:
-        return read_directions(run_of(model), split)
-    except DataError:
-        return {}
-
-
-def _sentences(model: Path, tokenizer: Tokenizer) -> Sequence[str]:
-    """Return the sentences to compare on: sources of the model's run with at most `MAX_TOKENS` tokens."""
-    split = _held_out_by_direction(model, "test") or _held_out_by_direction(model, "valid")
+def _sentences(held_out: Sequence[ByDirection], tokenizer: Tokenizer) -> Sequence[str]:
+    """Return the sentences to compare on: short sources of the run, of each direction in turn."""
+    split = held_out[0] if held_out else {}
     tagged = [
         (place, number, tokenizer.with_tag(src, direction.tgt))
         for number, (direction, pairs) in enumerate(split.items())
@@ -393,10 +392,10 @@ def _sentences(model: Path, tokenizer: Tokenizer) -> Sequence[str]:
     return _short([src for _, _, src in sorted(tagged)], tokenizer)
 
 
-def _sentences_of(direction: Direction, model: Path, tokenizer: Tokenizer) -> Sequence[str]:
+def _sentences_of(direction: Direction, held_out: Sequence[ByDirection], tokenizer: Tokenizer) -> Sequence[str]:
     """Return the same of one direction, without tags."""
-    splits = (_held_out_by_direction(model, name).get(direction, []) for name in ("test", "valid"))
-    return _short([src for src, _ in next(filter(None, splits), [])], tokenizer)
+    of_splits = [split[direction] for split in held_out if direction in split]
+    return _short([src for src, _ in of_splits[0]], tokenizer) if of_splits else []
 
 
 def _short(sources: Sequence[str], tokenizer: Tokenizer) -> Sequence[str]:
@@ -422,8 +421,4 @@ def _warn_about_differences(parity: Parity, quantization: str | None, out: Path)
 
 def write_details(folder: Path, about: dict[str, Any]) -> None:
     """Write the `mtcli.json` of an exported model."""
-    _write_json(folder / PROVENANCE, about)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / PROVENANCE).write_bytes(json_bytes(about))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mtcli.exchange.marian_weights import EMBEDDING, OUTPUT_BIAS, to_marian
 from mtcli.model.transformer import Transformer
+from mtcli.runtime.files import json_bytes
 from mtcli.storage.model_file import ModelInfo, parameters
 from mtcli.storage.tensors import Tensors, to_bytes
 from mtcli.storage.translation_info import TranslationInfo
@@ -86,18 +87,14 @@ def convert(model: Transformer, info: ModelInfo, tokenizer: Tokenizer, folder: P
         folder: An existing folder.
     """
     ids = Ids.of(tokenizer, model)
-    _write_json(folder / "config.json", _config(model, ids))
-    _write_json(folder / "generation_config.json", _generation(info, tokenizer, ids))
+    (folder / "config.json").write_bytes(json_bytes(_config(model, ids)))
+    (folder / "generation_config.json").write_bytes(json_bytes(_generation(info, tokenizer, ids)))
     if tokenizer.sentencepiece:
         _write_marian_tokenizer(tokenizer.sentencepiece, ids, info, folder)
     else:
-        _write_json(folder / "tokenizer.json", _tokenizer(tokenizer))
-        _write_json(folder / "tokenizer_config.json", _tokenizer_config())
+        (folder / "tokenizer.json").write_bytes(json_bytes(_tokenizer(tokenizer)))
+        (folder / "tokenizer_config.json").write_bytes(json_bytes(_tokenizer_config()))
     (folder / "model.safetensors").write_bytes(to_bytes(_tensors(model, ids), {"format": "pt"}))
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _config(model: Transformer, ids: Ids) -> dict[str, Any]:
@@ -145,7 +142,7 @@ def _write_marian_tokenizer(
     src, tgt = sides
     (folder / "source.spm").write_bytes(src.model.to_bytes())
     (folder / "target.spm").write_bytes(tgt.model.to_bytes())
-    _write_json(folder / "vocab.json", {src.tokens[ours]: theirs for theirs, ours in enumerate(ids.order)})
+    (folder / "vocab.json").write_bytes(json_bytes({src.tokens[ours]: theirs for theirs, ours in enumerate(ids.order)}))
     about = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": info.src,
@@ -157,7 +154,7 @@ def _write_marian_tokenizer(
         "clean_up_tokenization_spaces": False,
         "model_max_length": MAX_POSITIONS // 2,
     }
-    _write_json(folder / "tokenizer_config.json", about)
+    (folder / "tokenizer_config.json").write_bytes(json_bytes(about))
 
 
 def _tokenizer_config() -> dict[str, Any]:

@@ -181,6 +181,20 @@ def _checked(settings: type[Settings], content: dict[str, Any], path: Path) -> S
         raise ModelError(f"{path}: {key}: {problem['msg']}, not {shown(problem['input'])}") from None
 
 
+def read_file(path: Path) -> bytes:
+    """Read a file of a Marian model.
+
+    Raises:
+        ModelError: It is missing, or cannot be read.
+    """
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file, which a Marian model has") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object.
 
@@ -188,11 +202,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ModelError: The file is missing or damaged, or holds no object.
     """
     try:
-        content = json.loads(read_regular(path))
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file, which a Marian model has") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+        content = json.loads(read_file(path))
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged, not JSON ({error})") from None
     if not isinstance(content, dict):

@@ -20,13 +20,14 @@ from mtcli.exchange.marian_config import (
     MarianConfig,
     MarianSearch,
     read_config,
+    read_file,
     read_json,
     read_search,
     read_tokenizer_config,
     shape_of,
 )
 from mtcli.exchange.marian_weights import parameters_of, read_weights
-from mtcli.runtime.files import read_regular, sha256, write_file
+from mtcli.runtime.files import json_bytes, read_regular, sha256, write_file
 from mtcli.runtime.outputs import check_replaceable, whole_folder
 from mtcli.storage import CONFIDENCE, ORIGIN
 from mtcli.storage.model_file import ModelInfo, model_bytes
@@ -231,12 +232,9 @@ def _read_tokenizer(folder: Path, config: MarianConfig) -> Tokenizer:
 
 def _read_side(path: Path, vocabulary: MarianVocabulary) -> SentencePieceSide:
     """Return the tokenizer of one side, from its SentencePiece model."""
+    content = read_file(path)
     try:
-        return SentencePieceSide(sentencepiece_file.from_bytes(read_regular(path)), vocabulary)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file, which a Marian model has") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+        return SentencePieceSide(sentencepiece_file.from_bytes(content), vocabulary)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -287,7 +285,7 @@ def _origin(source: ModelFiles, weights: Path) -> bytes:
         "architecture": "MarianMTModel",
         "weights": {"file": weights.name, "sha256": sha256(weights)},
     }
-    return (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode()
+    return json_bytes(about)
 
 
 CARD = """\

@@ -1,12 +1,11 @@
 """Convert an explanation to JSON values: all of it for programs (`to_dict`), no stages for the page (`summary`)."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
-from mtcli.explain.explanation import ATTENTIONS, BeamNode, Explanation, Neighbours, Step, Vote
+from mtcli.explain.explanation import ATTENTIONS, Explanation, Neighbours, Step, Vote
 from mtcli.explain.stages import ModelStage, stages
 
 FORMAT = "mtcli-explain-2"
@@ -22,56 +21,53 @@ def to_dict(explanation: Explanation, layer: int, head: int) -> dict[str, Any]:
         layer: Layer of the `stages`, from 0.
         head: Head of the `stages`, from 0.
     """
+    found = [stage_to_dict(stage) for stage in stages(explanation, layer, head)]
     return summary(explanation, DECIMALS) | {
         "layer": layer + 1,
         "head": head + 1,
-        "stages": [stage_to_dict(stage, DECIMALS) for stage in stages(explanation, layer, head)],
+        "stages": rounded(found, DECIMALS),
     }
 
 
 def summary(explanation: Explanation, decimals: int) -> dict[str, Any]:
-    """Return everything except the stages."""
-    return {
+    """Return everything except the stages, with rounded numbers."""
+    options = explanation.options
+    content = {
         "format": FORMAT,
         "decimals": decimals,
         "source": explanation.source,
         "translation": explanation.texts[0],
         "model": _model(explanation),
         "search": {
-            "beam_size": explanation.options.beam_size,
-            "length_penalty": explanation.options.length_penalty,
-            "length_normalization": explanation.options.length_normalization,
+            "beam_size": options.beam_size,
+            "length_penalty": options.length_penalty,
+            "length_normalization": options.length_normalization,
         },
-        "src": {"ids": list(explanation.src_ids), "tokens": explanation.src_tokens},
+        "src": {"ids": explanation.src_ids, "tokens": explanation.src_tokens},
         "tgt": {
-            "ids": list(explanation.tgt_ids),
+            "ids": explanation.tgt_ids,
             "tokens": explanation.tgt_tokens,
             "decoder_input": explanation.decoder_tokens,
         },
-        "steps": [_step(step, decimals) for step in explanation.steps],
+        "steps": [_step(step) for step in explanation.steps],
         "hypotheses": [
-            {
-                "text": text,
-                "ids": hypothesis.ids,
-                "log_prob": round(hypothesis.log_prob, decimals),
-                "score": round(hypothesis.score, decimals),
-            }
+            {"text": text, "ids": hypothesis.ids, "log_prob": hypothesis.log_prob, "score": hypothesis.score}
             for text, hypothesis in zip(explanation.texts, explanation.hypotheses, strict=True)
         ],
-        "beam": [_node(node, decimals) for node in explanation.tree],
-        "attention": {
-            kind: [rounded(weights, decimals) for weights in explanation.weights(kind)] for kind in ATTENTIONS
-        },
+        "beam": [vars(node) for node in explanation.tree],
+        "attention": {kind: explanation.weights(kind) for kind in ATTENTIONS},
         "sharpest_cross_attention": {
             "layer": explanation.sharpest_layer() + 1,
-            "sharpness": [round(value, decimals) for value in explanation.sharpness()],
+            "sharpness": explanation.sharpness(),
         },
-        "votes": [[_vote(vote, decimals) for vote in of_step] for of_step in explanation.votes],
-        "neighbours": {side: _neighbours(rows, decimals) for side, rows in explanation.neighbours.items()},
+        "votes": [[_vote(vote) for vote in of_step] for of_step in explanation.votes],
+        "neighbours": {side: [_neighbours(row) for row in rows] for side, rows in explanation.neighbours.items()},
     }
+    rounded_content: dict[str, Any] = rounded(content, decimals)
+    return rounded_content
 
 
-def stage_to_dict(stage: ModelStage, decimals: int) -> dict[str, Any]:
+def stage_to_dict(stage: ModelStage) -> dict[str, Any]:
     """Return one stage. The logits are returned without values, whose V columns would be most of the output."""
     return {
         "key": stage.key,
@@ -80,9 +76,9 @@ def stage_to_dict(stage: ModelStage, decimals: int) -> dict[str, Any]:
         "formula": stage.formula,
         "description": stage.description,
         "shape": list(stage.values.shape),
-        "rows": list(stage.rows),
-        "columns": None if stage.columns is None else list(stage.columns),
-        "values": None if stage.key == "logits" else rounded(stage.values, decimals),
+        "rows": stage.rows,
+        "columns": stage.columns,
+        "values": None if stage.key == "logits" else stage.values,
     }
 
 
@@ -105,58 +101,41 @@ def _model(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _step(step: Step, decimals: int) -> dict[str, Any]:
-    top = [
-        {"token": token, "id": token_id, "probability": round(probability, decimals)}
-        for token_id, token, probability in step.top
-    ]
+def _step(step: Step) -> dict[str, Any]:
     return {
         "token": step.token,
         "id": step.id,
-        "log_prob": round(step.log_prob, decimals),
-        "probability": round(step.probability, decimals),
-        "top": top,
+        "log_prob": step.log_prob,
+        "probability": step.probability,
+        "top": [
+            {"token": token, "id": token_id, "probability": probability} for token_id, token, probability in step.top
+        ],
     }
 
 
-def _vote(vote: Vote, decimals: int) -> dict[str, Any]:
+def _vote(vote: Vote) -> dict[str, Any]:
     return {
-        "probability": round(vote.probability, decimals),
+        "probability": vote.probability,
         "favourite": vote.favourite,
-        "favourite_probability": round(vote.favourite_probability, decimals),
+        "favourite_probability": vote.favourite_probability,
     }
 
 
-def _node(node: BeamNode, decimals: int) -> dict[str, Any]:
-    return {
-        "parent": node.parent,
-        "step": node.step,
-        "token": node.token,
-        "id": node.id,
-        "log_prob": round(node.log_prob, decimals),
-        "state": node.state,
-        "score": None if node.score is None else round(node.score, decimals),
-        "rank": node.rank,
-        "on_path": node.on_path,
-    }
+def _neighbours(row: Neighbours) -> dict[str, Any]:
+    return {"token": row.token, "near": [{"token": token, "cosine": cosine} for token, cosine in row.near]}
 
 
-def _neighbours(rows: Sequence[Neighbours], decimals: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "token": row.token,
-            "near": [{"token": token, "cosine": round(cosine, decimals)} for token, cosine in row.near],
-        }
-        for row in rows
-    ]
+def rounded(value: Any, decimals: int) -> Any:
+    """Return a value as JSON has it: tensors and sequences as lists, and their numbers rounded.
 
-
-def rounded(values: Tensor, decimals: int) -> Any:
-    """Return a tensor as nested lists of numbers rounded to `decimals`; masked positions (−∞) become None."""
-    return _rounded(values.float().cpu().tolist(), decimals)
-
-
-def _rounded(x: Any, decimals: int) -> Any:
-    if isinstance(x, list):
-        return [_rounded(item, decimals) for item in x]
-    return round(x, decimals) if math.isfinite(x) else None
+    A number that is not finite, such as a masked position (−∞), becomes None.
+    """
+    if isinstance(value, Tensor):
+        value = value.float().cpu().tolist()
+    if isinstance(value, dict):
+        return {key: rounded(each, decimals) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each, decimals) for each in value]
+    if isinstance(value, float):
+        return round(value, decimals) if math.isfinite(value) else None
+    return value

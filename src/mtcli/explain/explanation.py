@@ -51,8 +51,8 @@ class BeamNode:
     """Index of the node before it; −1 is `<s>`."""
     step: int
     """Length of the hypothesis in tokens; 1 for the first token."""
-    id: int
     token: str
+    id: int
     log_prob: float
     """Log-probability of the whole hypothesis up to this token, in nats."""
     state: str
@@ -300,7 +300,7 @@ def _beam_tree(
             token_id = int(expansion.token[0, place])
             parent = live[int(expansion.parent[0, place])]
             node_of_place[place] = len(nodes)
-            nodes.append(BeamNode(parent, step, token_id, show([token_id])[0], log_prob, state))
+            nodes.append(BeamNode(parent, step, show([token_id])[0], token_id, log_prob, state))
         live = [node_of_place.get(place, -1) for place in kept]
     _rank_finished(nodes, hypotheses, options)
     for node in nodes:

@@ -39,7 +39,7 @@ def to_html(explanation: Explanation, layer: int | None = None, head: int | None
     num_positions = max(len(explanation.src_ids), len(explanation.tgt_ids), MIN_POSITIONS)
     data = summary(explanation, DECIMALS) | {
         "start": {"layer": explanation.sharpest_layer() if layer is None else layer, "head": head},
-        "trace": _trace(explanation),
+        "trace": rounded(_trace(explanation), DECIMALS),
         "positions": rounded(model.src_embedding.positions(0, num_positions), 3),
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -75,8 +75,8 @@ def _all_heads(stages_by_head: Sequence[Sequence[ModelStage]]) -> list[dict[str,
     merged = []
     for versions in zip(*stages_by_head, strict=True):
         first = versions[0]
-        values = [rounded(stage.values[:, :MAX_COLUMNS], DECIMALS) for stage in versions]
-        stage = stage_to_dict(first, DECIMALS)
+        values = [stage.values[:, :MAX_COLUMNS] for stage in versions]
+        stage = stage_to_dict(first)
         if first.of_head:
             stage["heads"] = values
             stage["values"] = None

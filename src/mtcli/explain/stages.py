@@ -7,12 +7,12 @@ Shapes: H heads, D d_model; rows and columns belong to tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor
 
 from mtcli.explain.explanation import Explanation
-from mtcli.model.hooks import AttentionRecord, Recording
+from mtcli.model.hooks import Recording
 from mtcli.model.multi_head import MultiHeadAttention
 from mtcli.model.transformer import DecoderLayer, Embedding, EncoderLayer, Residual
 
@@ -115,14 +115,18 @@ def _position_stage(embedding: Embedding, key: str, rows: Sequence[str]) -> Mode
 def encoder_stages(explanation: Explanation, layer: int, head: int) -> list[ModelStage]:
     """Return the stages of one encoder layer (§3.1): self-attention, then the feed-forward network."""
     module = cast(EncoderLayer, explanation.backend.model.encoder[layer])
+    recording = explanation.recording
     rows = explanation.src_tokens
-    key = f"encoder.{layer + 1}"
-    attention = AttentionHead(f"{key}.self", module.self_attention, head, "x", "x", rows, rows, masked=False)
+    own = f"encoder.{layer + 1}.self"
+    ffn = f"encoder.{layer + 1}.ffn"
+    attention = _attention_stages(
+        recording, module.self_attention, own, head, names=("x", "x"), queries=rows, keys=rows
+    )
     sublayers = [
-        Sublayer(attention.key, module.self_residual, attention.stages(explanation.recording)),
-        Sublayer(f"{key}.ffn", module.ffn_residual, feed_forward_stages(explanation, key, module, rows)),
+        Sublayer(own, module.self_residual, attention),
+        Sublayer(ffn, module.ffn_residual, _feed_forward_stages(explanation, ffn, module, rows)),
     ]
-    return layer_stages(explanation.recording, module, sublayers)
+    return _layer_stages(recording, module, sublayers)
 
 
 def memory_stage(explanation: Explanation) -> ModelStage:
@@ -142,17 +146,22 @@ def decoder_stages(explanation: Explanation, layer: int, head: int) -> list[Mode
     """Return the stages of one decoder layer (§3.1): masked self-attention, cross-attention, feed-forward network."""
     module = cast(DecoderLayer, explanation.backend.model.decoder[layer])
     rows = explanation.decoder_tokens
-    memory = explanation.src_tokens
-    key = f"decoder.{layer + 1}"
     recording = explanation.recording
-    own = AttentionHead(f"{key}.self", module.self_attention, head, "y", "y", rows, rows, masked=True)
-    cross = AttentionHead(f"{key}.cross", module.cross_attention, head, "y", "z", rows, memory, masked=False)
+    own = f"decoder.{layer + 1}.self"
+    cross = f"decoder.{layer + 1}.cross"
+    ffn = f"decoder.{layer + 1}.ffn"
+    self_attention = _attention_stages(
+        recording, module.self_attention, own, head, names=("y", "y"), queries=rows, keys=rows, masked=True
+    )
+    cross_attention = _attention_stages(
+        recording, module.cross_attention, cross, head, names=("y", "z"), queries=rows, keys=explanation.src_tokens
+    )
     sublayers = [
-        Sublayer(own.key, module.self_residual, own.stages(recording)),
-        Sublayer(cross.key, module.cross_residual, cross.stages(recording)),
-        Sublayer(f"{key}.ffn", module.ffn_residual, feed_forward_stages(explanation, key, module, rows)),
+        Sublayer(own, module.self_residual, self_attention),
+        Sublayer(cross, module.cross_residual, cross_attention),
+        Sublayer(ffn, module.ffn_residual, _feed_forward_stages(explanation, ffn, module, rows)),
     ]
-    return layer_stages(recording, module, sublayers)
+    return _layer_stages(recording, module, sublayers)
 
 
 def output_stages(explanation: Explanation) -> list[ModelStage]:
@@ -209,130 +218,102 @@ INNER_LAYERS = {
 """By `model.activation`."""
 
 
-@dataclass(frozen=True)
-class AttentionHead:
-    """One head of an attention module, and how its stages are named."""
+def _attention_stages(
+    recording: Recording,
+    module: MultiHeadAttention,
+    key: str,
+    head: int,
+    *,
+    names: tuple[str, str],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    masked: bool = False,
+) -> list[ModelStage]:
+    """Return the stages of one head of an attention from its queries to its output, then the concatenated heads.
 
-    key: str
-    """Prefix of the keys of the stages."""
-    module: MultiHeadAttention
-    head: int
-    """From 0."""
-    query_name: str
-    """The matrix that queries are computed from, in formulas: `x` or `y`."""
-    memory_name: str
-    """The matrix that keys and values are computed from: `x`, `y` or `z`."""
-    queries: Sequence[str]
-    """The tokens of the queries."""
-    keys: Sequence[str]
-    """The tokens of the keys."""
-    masked: bool
-    """Later positions are masked (§3.2.3)."""
+    Args:
+        recording: The recorded forward pass.
+        module: The attention.
+        key: Prefix of the keys of the stages.
+        head: The head, from 0.
+        names: In formulas, the matrix that queries are computed from, and that of keys and values.
+        queries: The tokens of the queries.
+        keys: The tokens of the keys.
+        masked: Later positions are masked (§3.2.3).
+    """
+    record = recording.attention[module]
+    d_k = record.q.size(-1)
+    query_name, memory_name = names
+    projection = "§3.2.2"
+    equation = "§3.2.1, equation 1"
+    flat = "divided by √d_k to keep softmax out of its flat region."
+    end = "; later positions are masked." if masked else "."
 
-    def stages(self, recording: Recording) -> list[ModelStage]:
-        """Return the stages of the head from its queries to its output, then the concatenated heads."""
-        record = recording.attention[self.module]
-        concatenated = ModelStage(
-            key=f"{self.key}.multihead",
+    def of_head(
+        name: str,
+        title: str,
+        paper: str,
+        formula: str,
+        description: str,
+        rows: Sequence[str],
+        values: Tensor,
+        columns: Sequence[str] | None = None,
+    ) -> ModelStage:
+        """Return a stage of the head, given the matrices of all heads, (1, H, rows, columns)."""
+        values = values[0, head]
+        return ModelStage(f"{key}.{name}", title, paper, formula, description, rows, values, columns, of_head=True)
+
+    return [
+        of_head(
+            "q", "Queries Q", projection, f"Q = {query_name} W_i^Q",
+            "What each position looks for.",
+            queries, record.q,
+        ),
+        of_head(
+            "k", "Keys K", projection, f"K = {memory_name} W_i^K",
+            "What each position offers to be found by.",
+            keys, record.k,
+        ),
+        of_head(
+            "v", "Values V", projection, f"V = {memory_name} W_i^V",
+            "What each position passes on when attended to.",
+            keys, record.v,
+        ),
+        of_head(
+            "scores", "Scores", equation, f"Q K^T / √d_k = Q K^T / √{d_k}",
+            f"The dot product of each query with each key, {flat}",
+            queries, record.scores, keys,
+        ),
+        of_head(
+            "weights", "Attention weights", equation, "A = softmax(Q K^T / √d_k)",
+            f"Softmax turns each row of scores into weights that sum to 1{end}",
+            queries, record.weights, keys,
+        ),
+        of_head(
+            "head", "Head output", equation, "head_i = softmax(Q K^T / √d_k) V",
+            "Each row is the average of the values, weighted by that row's attention weights.",
+            queries, record.output,
+        ),
+        ModelStage(
+            key=f"{key}.multihead",
             title="Multi-head output",
-            paper="§3.2.2",
+            paper=projection,
             formula="Concat(head_1, …, head_h) W^O",
             description="All heads are concatenated and projected back to d_model.",
-            rows=self.queries,
-            values=recording.output(self.module.w_o)[0],
-        )
-        return [*self._projections(record), *self._weighted_average(record), concatenated]
-
-    def _projections(self, record: AttentionRecord) -> list[ModelStage]:
-        """Return queries, keys and values (§3.2.2)."""
-        section = "§3.2.2"
-        return [
-            self._of_head(
-                "q",
-                title="Queries Q",
-                paper=section,
-                formula=f"Q = {self.query_name} W_i^Q",
-                description="What each position looks for.",
-                rows=self.queries,
-                values=record.q,
-            ),
-            self._of_head(
-                "k",
-                title="Keys K",
-                paper=section,
-                formula=f"K = {self.memory_name} W_i^K",
-                description="What each position offers to be found by.",
-                rows=self.keys,
-                values=record.k,
-            ),
-            self._of_head(
-                "v",
-                title="Values V",
-                paper=section,
-                formula=f"V = {self.memory_name} W_i^V",
-                description="What each position passes on when attended to.",
-                rows=self.keys,
-                values=record.v,
-            ),
-        ]
-
-    def _weighted_average(self, record: AttentionRecord) -> list[ModelStage]:
-        """Return scores, weights and output of the head (equation 1)."""
-        d_k = record.q.size(-1)
-        section = "§3.2.1, equation 1"
-        softmax = "Softmax turns each row of scores into weights that sum to 1"
-        return [
-            self._of_head(
-                "scores",
-                title="Scores",
-                paper=section,
-                formula=f"Q K^T / √d_k = Q K^T / √{d_k}",
-                description="The dot product of each query with each key, divided by √d_k to keep softmax out of its "
-                "flat region.",
-                rows=self.queries,
-                values=record.scores,
-                columns=self.keys,
-            ),
-            self._of_head(
-                "weights",
-                title="Attention weights",
-                paper=section,
-                formula="A = softmax(Q K^T / √d_k)",
-                description=f"{softmax}; later positions are masked." if self.masked else f"{softmax}.",
-                rows=self.queries,
-                values=record.weights,
-                columns=self.keys,
-            ),
-            self._of_head(
-                "head",
-                title="Head output",
-                paper=section,
-                formula="head_i = softmax(Q K^T / √d_k) V",
-                description="Each row is the average of the values, weighted by that row's attention weights.",
-                rows=self.queries,
-                values=record.output,
-            ),
-        ]
-
-    def _of_head(self, name: str, *, values: Tensor, **stage: Any) -> ModelStage:
-        """Return a stage of this head.
-
-        Args:
-            name: The last part of its key.
-            values: The matrices of all heads, (1, H, rows, columns).
-            stage: The other fields of `ModelStage`.
-        """
-        return ModelStage(key=f"{self.key}.{name}", values=values[0, self.head], of_head=True, **stage)
+            rows=queries,
+            values=recording.output(module.w_o)[0],
+        ),
+    ]  # fmt: skip
 
 
-def feed_forward_stages(
+def _feed_forward_stages(
     explanation: Explanation, key: str, layer: EncoderLayer | DecoderLayer, rows: Sequence[str]
 ) -> list[ModelStage]:
     """Return the stages of the feed-forward network of a layer (§3.3, equation 2).
 
     Args:
         explanation: The explanation.
-        key: Prefix of the keys of the layer's stages.
+        key: Prefix of the keys of the stages.
         layer: The layer.
         rows: The tokens of its input.
     """
@@ -341,7 +322,7 @@ def feed_forward_stages(
     inner = INNER_LAYERS[explanation.backend.model.config.activation]
     return [
         ModelStage(
-            key=f"{key}.ffn.inner",
+            key=f"{key}.inner",
             title="Feed-forward network, inner layer",
             paper="§3.3, equation 2",
             formula=inner.formula,
@@ -350,7 +331,7 @@ def feed_forward_stages(
             values=recording.input(second)[0],
         ),
         ModelStage(
-            key=f"{key}.ffn.output",
+            key=f"{key}.output",
             title="Feed-forward network, output",
             paper="§3.3, equation 2",
             formula=f"FFN(x) = {inner.factor} W_2 + b_2",
@@ -372,32 +353,24 @@ class Sublayer:
     """The stages of the sub-layer itself."""
 
 
-def layer_stages(
+def _layer_stages(
     recording: Recording, layer: EncoderLayer | DecoderLayer, sublayers: Sequence[Sublayer]
 ) -> list[ModelStage]:
-    """Return the stages of all sub-layers of a layer, each with normalisation and residual connection, in order."""
-    following: list[Residual | EncoderLayer | DecoderLayer] = [sublayer.residual for sublayer in sublayers[1:]]
-    following.append(layer)
+    """Return the stages of all sub-layers of a layer, each with normalisation and residual connection, in order.
+
+    No module outputs the sum x + Sublayer(x) itself. With post-norm it is the input of the sub-layer's own norm; with
+    pre-norm it is the input of the next sub-layer's norm, or the output of the whole layer.
+    """
     found = []
-    for sublayer, next_module in zip(sublayers, following, strict=True):
-        total = _residual_sum(recording, sublayer.residual, next_module)
+    for number, sublayer in enumerate(sublayers, 1):
+        if not sublayer.residual.pre:
+            total = recording.input(sublayer.residual.norm)[0]
+        elif number < len(sublayers):
+            total = recording.input(sublayers[number].residual.norm)[0]
+        else:
+            total = recording.output(layer)[0]
         found += _with_residual(recording, sublayer, total)
     return found
-
-
-def _residual_sum(
-    recording: Recording, residual: Residual, following: Residual | EncoderLayer | DecoderLayer
-) -> Tensor:
-    """Return x + Sublayer(x) of one sub-layer, (rows, D).
-
-    No module outputs the sum itself. With post-norm it is the input of the sub-layer's own norm; with pre-norm it is
-    the input of the `following` sub-layer's norm, or the output of the whole layer.
-    """
-    if not residual.pre:
-        return recording.input(residual.norm)[0]
-    if isinstance(following, Residual):
-        return recording.input(following.norm)[0]
-    return recording.output(following)[0]
 
 
 def _with_residual(recording: Recording, sublayer: Sublayer, total: Tensor) -> list[ModelStage]:

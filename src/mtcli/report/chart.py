@@ -1,7 +1,10 @@
-"""Line charts over training steps as SVG. They need no library and no script; the style of the page has the colours."""
+"""The charts of the report, lines over training steps as SVG, and its tables of numbers.
+
+They need no library and no script; the style of the page has the colours.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -242,3 +245,13 @@ def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
 def _number(value: float) -> str:
     """Format with four significant digits, or as a whole number from 1,000."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def number_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table whose rows begin with a name and go on with numbers."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = ""
+    for name, *numbers in rows:
+        cells = "".join(f"<td>{escape(number)}</td>" for number in numbers)
+        body += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+    return f'<div class="scroll"><table class="num"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

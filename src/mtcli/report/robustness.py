@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mtcli import limits
+from mtcli.report.chart import number_table
 from mtcli.runtime.files import read_regular, replace_file
 from mtcli.runtime.wording import command
 from mtcli.storage import ROBUSTNESS
@@ -179,21 +180,19 @@ def _table(scores: Sequence[FormScore]) -> str:
     """Return a table of all scores, which can be opened."""
     names = list(dict.fromkeys(each.name for each in scores))
     headings = ["form", "lines", *(f"{name}{of}" for name in names for of in ("", ", plain", ", share")), "kept"]
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     forms = {scores[0].form: scores[: len(names)]} | _by_form(scores)
-    rows = ""
+    rows = []
     for form, found in forms.items():
-        cells = [f"{found[0].lines:,}"]
+        cells = [form, f"{found[0].lines:,}"]
         for each in found:
             cells += [f"{each.score:.1f}", f"{each.plain:.1f}", f"{each.share:.0%}"]
         cells.append("" if found[0].kept is None else f"{found[0].kept:.1%}")
-        rows += f'<tr><th scope="row">{escape(form)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+        rows.append(cells)
     signatures = "".join(
         f'<p class="signature">{escape(name)} {escape(signature)}</p>' for name, signature in _signatures(scores)
     )
     return (
-        '<details><summary>Scores of every form</summary><div class="scroll"><table class="num">'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<details><summary>Scores of every form</summary>{number_table(headings, rows)}"
         '<p class="soft">plain: the same pairs as they are. kept: the translations that have the symbol of their '
         f"source. Title case is scored without case.</p>{signatures}</details>"
     )

@@ -18,7 +18,7 @@ from mtcli.corpus.cache.parent import TakenOver
 from mtcli.corpus.cache.training_sources import TrainingSource, training_sources
 from mtcli.corpus.variants import SourceLengths
 from mtcli.evaluation.remarks import FEW_TEST_PAIRS
-from mtcli.report.plan import Plan
+from mtcli.report.plan import Plan, describe_transfer
 from mtcli.report.robustness import FormScore, recorded
 from mtcli.runtime.progress import clock
 from mtcli.runtime.wording import counted
@@ -111,6 +111,11 @@ class RunRecord:
         return "Fine-tuning made the model no better, so this is the model that it started from (step 0)."
 
     @property
+    def plan_rows(self) -> list[tuple[str, str]]:
+        """The plan in words, after what was taken from a model of other languages."""
+        return describe_transfer(self.transfer) + (self.plan.rows(self.config) if self.plan else [])
+
+    @property
     def corrections(self) -> Event | None:
         """How many corrections the run's model gives, if it learns corrections; see `CorrectionFigures`."""
         return self.best.get("corrections") if self.best else None
@@ -135,6 +140,11 @@ class ScoreRow:
     """On which pairs, and how."""
     signature: str = ""
     """sacrebleu's signature of a test score."""
+
+    @property
+    def figure(self) -> str:
+        """The value with its margin, such as `31.4 ± 1.2`."""
+        return f"{self.value} {self.margin}".strip()
 
 
 def read_run(folder: Path, device: str, recipe: RecipeRecord | None = None) -> RunRecord:

@@ -19,8 +19,8 @@ from mtcli.config.toml_file import to_toml
 from mtcli.corpus.cache.training_sources import DEMO
 from mtcli.corpus.variants import SourceLengths
 from mtcli.evaluation.remarks import remarks
-from mtcli.report.chart import Series, chart
-from mtcli.report.plan import describe_counts, describe_sources, describe_transfer
+from mtcli.report.chart import Series, chart, number_table
+from mtcli.report.plan import describe_counts, describe_sources
 from mtcli.report.robustness import card_section, section
 from mtcli.report.run_record import (
     Event,
@@ -149,10 +149,9 @@ def _card_scores(record: RunRecord) -> str:
         return "None yet."
     lines = ["| metric | score | how |", "|---|---|---|"]
     for row in rows:
-        value = f"{row.value} {row.margin}".strip()
         how = f"{row.measured}; {row.signature}" if row.signature else row.measured
         how = how.replace("|", "\\|")
-        lines.append(f"| {row.metric}, {row.split} | {value} | {how} |")
+        lines.append(f"| {row.metric}, {row.split} | {row.figure} | {how} |")
     table = direction_table(record)
     if table:
         lines += ["", *_markdown_table(table)]
@@ -197,9 +196,7 @@ def _card_data(record: RunRecord) -> str:
 
 
 def _card_training(record: RunRecord) -> str:
-    rows = describe_transfer(record.transfer)
-    rows += record.plan.rows(record.config) if record.plan else []
-    lines = [f"- {name}: {text}" for name, text in rows if name not in ("memory", "disk")]
+    lines = [f"- {name}: {text}" for name, text in record.plan_rows if name not in ("memory", "disk")]
     lines.append(f"- device: {record.device}")
     lines.append(f"- command: `{record.command}`")
     lines.append(f"- versions: {', '.join(record.versions)}")
@@ -235,8 +232,6 @@ MIN_SCORE_SPAN = 2.0
 def to_html(record: RunRecord) -> str:
     """Return the page."""
     config = record.config
-    plan = describe_transfer(record.transfer)
-    plan += record.plan.rows(config) if record.plan else []
     made = [
         ("command", record.command),
         ("device", record.device),
@@ -256,7 +251,7 @@ def to_html(record: RunRecord) -> str:
         charts="".join(_charts(record)),
         samples=_samples(record),
         validations=_validations(record),
-        plan=_definitions(plan),
+        plan=_definitions(record.plan_rows),
         data=_definitions(_data(record)),
         made=_definitions(made),
         config=escape(to_toml(config)),
@@ -284,23 +279,11 @@ def _scores(record: RunRecord) -> str:
         parts += [f"<p>{escape(remark)}.</p>" for remark in remarks(scores, record.test["pairs"])]
     cells = "".join(_score_cells(row) for row in others)
     parts.append(f'<table class="scores">{cells}</table>')
-    parts.append(_directions(record))
+    table = direction_table(record)
+    if table:
+        parts.append(number_table(table[0], table[1:]))
     parts.append(_not_given(record))
     return "".join(parts)
-
-
-def _directions(record: RunRecord) -> str:
-    """Return a table of the scores of each direction, or nothing if there is one direction."""
-    table = direction_table(record)
-    if not table:
-        return ""
-    headings, *rows = table
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table class="num"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _not_given(record: RunRecord) -> str:
@@ -309,10 +292,7 @@ def _not_given(record: RunRecord) -> str:
     if not others:
         return ""
     items = "".join(
-        f'<h3 dir="auto">{escape(other["src"])}</h3><dl><dt>translation</dt>'
-        f'<dd dir="auto">{_translation(other["hyp"], other["ref"])}</dd>'
-        f'<dt class="ref">correction</dt><dd class="ref" dir="auto">{escape(other["ref"])}</dd></dl>'
-        for other in others
+        _sample(other["src"], [("translation", other["hyp"])], "correction", other["ref"]) for other in others
     )
     missing = record.corrections["of"] - record.corrections["given"] if record.corrections else 0
     shown = f", of which {len(others)} are shown" if len(others) < missing else ""
@@ -329,9 +309,8 @@ def _headline(row: ScoreRow) -> str:
 
 
 def _score_cells(row: ScoreRow) -> str:
-    value = f"{row.value} {row.margin}".strip()
     return (
-        f'<tr><th scope="row">{escape(row.metric)}, {row.split}</th><td class="num">{escape(value)}</td>'
+        f'<tr><th scope="row">{escape(row.metric)}, {row.split}</th><td class="num">{escape(row.figure)}</td>'
         f"<td>{escape(row.measured)}{_signature(row)}</td></tr>"
     )
 
@@ -390,13 +369,12 @@ def _reliability(tenths: Sequence[Reliability]) -> str:
 def _commands(record: RunRecord) -> str:
     if record.best is None and record.end is None:
         return '<p class="soft">Available after the first validation, which writes the first model.</p>'
-    rows = [("translate", command("translate", record.folder, *to_option(record.config.data.target_languages), '"…"'))]
+    sentence = [*to_option(record.config.data.target_languages), '"…"']
+    rows = [("translate", command("translate", record.folder, *sentence))]
     if record.counts and record.counts["test"]:
         rows.append(("score on the test pairs", command("eval", record.folder)))
     rows.append(("open in the browser", command("serve", record.folder)))
-    rows.append(
-        ("look inside", command("explain", record.folder, *to_option(record.config.data.target_languages), '"…"'))
-    )
+    rows.append(("look inside", command("explain", record.folder, *sentence)))
     items = (f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows)
     return f'<dl class="commands">{"".join(items)}</dl>'
 
@@ -453,19 +431,22 @@ def _samples(record: RunRecord) -> str:
         "missing in the translation. ✓: equal to the reference.</p>"
     ]
     for sample in record.valid[-1]["samples"]:
-        reference = sample["ref"]
-        rows = []
+        translations = []
         for event in shown:
-            translations = {each["src"]: each["hyp"] for each in event["samples"]}
-            if sample["src"] not in translations:
-                continue  # this validation had other samples
-            translation = _translation(translations[sample["src"]], reference)
-            rows.append(f'<dt>step {event["step"]:,}</dt><dd dir="auto">{translation}</dd>')
-        parts.append(
-            f'<h3 dir="auto">{escape(sample["src"])}</h3><dl>{"".join(rows)}'
-            f'<dt class="ref">reference</dt><dd class="ref" dir="auto">{escape(reference)}</dd></dl>'
-        )
+            of_event = {each["src"]: each["hyp"] for each in event["samples"]}
+            if sample["src"] in of_event:  # another validation may have had other samples
+                translations.append((f"step {event['step']:,}", of_event[sample["src"]]))
+        parts.append(_sample(sample["src"], translations, "reference", sample["ref"]))
     return "".join(parts)
+
+
+def _sample(source: str, translations: Sequence[tuple[str, str]], reference_name: str, reference: str) -> str:
+    """Return a source, its translations, each with a name, and what they are compared with."""
+    rows = "".join(f'<dt>{name}</dt><dd dir="auto">{_translation(text, reference)}</dd>' for name, text in translations)
+    return (
+        f'<h3 dir="auto">{escape(source)}</h3><dl>{rows}'
+        f'<dt class="ref">{reference_name}</dt><dd class="ref" dir="auto">{escape(reference)}</dd></dl>'
+    )
 
 
 def _evenly_spaced(validations: Sequence[Event]) -> list[Event]:
@@ -514,16 +495,18 @@ def _validations(record: RunRecord) -> str:
     """Return a table that can be opened, or nothing before the first validation."""
     if not record.valid:
         return ""
-    headings = "".join(f'<th scope="col">{name}</th>' for name in ("step", "time", "loss", "BLEU", "chrF"))
-    rows = "".join(
-        f'<tr><th scope="row">{event["step"]:,}</th><td>{clock(event["seconds"])}</td><td>{event["loss"]:.3f}</td>'
-        f"<td>{event['bleu']:.1f}</td><td>{event['chrf']:.1f}</td></tr>"
+    rows = [
+        [
+            f"{event['step']:,}",
+            clock(event["seconds"]),
+            f"{event['loss']:.3f}",
+            f"{event['bleu']:.1f}",
+            f"{event['chrf']:.1f}",
+        ]
         for event in record.valid
-    )
-    return (
-        '<details><summary>Every validation</summary><div class="scroll"><table class="num">'
-        f"<thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-    )
+    ]
+    table = number_table(("step", "time", "loss", "BLEU", "chrF"), rows)
+    return f"<details><summary>Every validation</summary>{table}</details>"
 
 
 def _data(record: RunRecord) -> Iterator[tuple[str, str]]:

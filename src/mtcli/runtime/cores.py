@@ -62,17 +62,7 @@ class Cores:
         if self.size == 1 or getattr(_thread, "is_core", False):
             yield from map(function, items)
             return
-        pending: deque[Future[R]] = deque()
-        try:
-            for item in items:
-                pending.append(self._pool.submit(function, item))
-                if len(pending) > self.size:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            running = [future for future in pending if not future.cancel()]
-            wait(running)
+        yield from _map_ahead(self._pool, function, items, self.size)
 
 
 ONE_CORE = Cores(1)
@@ -149,20 +139,29 @@ def prefetch_map(function: Callable[[T], R], items: Iterable[T], *, workers: int
         items: Iterated in the caller's thread. Their exception is raised after the results of the items before it.
         workers: Number of threads.
     """
+    with ThreadPoolExecutor(workers) as pool:
+        yield from _map_ahead(pool, function, items, workers)
+
+
+def _map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """Yield `function(item)` for each item in order, computed in a pool, at most `ahead` results ahead.
+
+    An exception of the items is raised after the results of the items before it. No thread still computes at the end.
+    """
     pending: deque[Future[R]] = deque()
     failures: list[Exception] = []
-    pool = ThreadPoolExecutor(workers)
     try:
         for item in _until_failure(items, failures):
             pending.append(pool.submit(function, item))
-            if len(pending) > workers:
+            if len(pending) > ahead:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
         if failures:
             raise failures[0]
     finally:
-        pool.shutdown(cancel_futures=True)
+        running = [future for future in pending if not future.cancel()]
+        wait(running)
 
 
 def _until_failure(items: Iterable[T], failures: list[Exception]) -> Iterator[T]:

@@ -5,6 +5,7 @@ A file is written under a temporary name, synced and renamed.
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from mtcli import limits
 from mtcli.errors import LockedError, StorageError
@@ -70,6 +71,11 @@ def write_file(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return the content of a JSON file that people may read: on several lines, with all characters as they are."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 class TemporaryFile:
@@ -130,11 +136,18 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         StorageError: The file cannot be written.
     """
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that replaces that of its name when the block ends."""
+    name = f".{path.name}.tmp"
     with storage_errors(path):
-        name = f".{path.name}.tmp"
         path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
         with TemporaryFile(path, [name]) as temporary:
-            temporary.file.write(content)
+            yield temporary.file
             temporary.sync()
             temporary.publish()
 
@@ -156,14 +169,10 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         StorageError: The file cannot be written.
     """
-    name = f".{path.name}.tmp"
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(name).unlink(missing_ok=True)  # left by a process that was killed
-        with TemporaryFile(path, [name]) as temporary:
-            yield temporary.file
-            temporary.sync()
-            temporary.publish()
+    with _replacing(path) as file:
+        yield file
 
 
 def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:

@@ -76,17 +76,11 @@ def one_line(text: str, width: int) -> str:
 
     Control characters are escaped. A text that is too long is cut and ends in `…`.
     """
-    shown: list[str] = []
-    used = 0
-    for character in map(_escaped, text):
-        columns = _columns(character)
-        if used + columns > width:
-            while shown and used > width - 1:
-                used -= _columns(shown.pop())
-            return "".join(shown) + "…"
-        shown.append(character)
-        used += columns
-    return "".join(shown)
+    from rich.text import Text  # imported here because it takes time
+
+    shown = Text(printable(text))
+    shown.truncate(width, overflow="ellipsis")
+    return shown.plain
 
 
 def log_columns() -> int:
@@ -98,14 +92,3 @@ def _escaped(character: str) -> str:
     if unicodedata.category(character) in _ESCAPED or character in _DIRECTIONS:
         return character.encode("unicode_escape").decode("ascii")
     return character
-
-
-def _columns(text: str) -> int:
-    """Return how many columns of a terminal a text without control characters takes."""
-    columns = 0
-    for character in text:
-        if unicodedata.combining(character):
-            continue
-        is_wide = unicodedata.east_asian_width(character) in "WF"
-        columns += 2 if is_wide else 1
-    return columns

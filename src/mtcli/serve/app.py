@@ -394,9 +394,9 @@ def _file_routes(service: TranslationService, bodies: Bodies) -> APIRouter:
         upload = await read_upload(request, bodies, service.limits)
         service.check_key(upload.api_key)
         async with one_of_few():
-            translated = await service.translate_file(request, upload)
-        name = translated_name(upload.name, translated.target)
-        key = store.add(name, translated.content)
+            content, target = await service.translate_file(request, upload)
+        name = translated_name(upload.name, target)
+        key = store.add(name, content)
         return {"translatedFileUrl": f"{request.base_url}download_file/{key}/{quote(name, safe='')}"}
 
     @_readable(router, "/download_file/{key}/{name}")

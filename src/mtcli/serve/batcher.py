@@ -177,7 +177,7 @@ class WaitingTranslator(Translator):
     Args:
         translator: The translator of the batcher.
         batcher: Translates the lines together with those of other requests.
-        n_best: Number of different translations of each line. See `choice`.
+        n_best: Number of different translations of each line.
         max_tokens: Limit of the tokens of a line. A translator would cut lines of more than `MAX_LINE_TOKENS`.
         max_lines: Limit of the different lines, unless it is a file.
         is_file: Add few lines at a time, and wait while the queue is full.
@@ -200,9 +200,6 @@ class WaitingTranslator(Translator):
         self.longest_src = min(translator.longest_src, max_tokens)
         self.aligns = translator.aligns
         self.reads_ahead = False
-        self.choice: int | None = 0
-        """Which of the translations of a line `translate` gives, from 0; the last one if there are fewer; None: all.
-        After it changes, lines that were translated before are not translated again."""
         self._batcher = batcher
         self._n_best = n_best
         self._max_tokens = min(max_tokens, MAX_LINE_TOKENS)
@@ -210,7 +207,6 @@ class WaitingTranslator(Translator):
         self._is_file = is_file
         self._turn = turn
         self._has_turn = False
-        self._known: dict[tuple[str, Options], Translation] = {}
         self._submitted: list[Future[Translation]] = []
         self._cancelled: Future[Any] = Future()
 
@@ -227,13 +223,7 @@ class WaitingTranslator(Translator):
         options = replace(options, n_best=self._n_best)
         remaining = iter(lines)
         while window := list(islice(remaining, FILE_LINES if self._is_file else None)):
-            for translation in self._translations(window, options):
-                candidates = translation.candidates
-                if self.choice is None:
-                    yield translation
-                    continue
-                number = min(self.choice, len(candidates) - 1)
-                yield Translation(translation.source, (candidates[number],))
+            yield from self._translations(window, options)
 
     @contextmanager
     def preparation(self) -> Iterator[None]:
@@ -294,21 +284,17 @@ class WaitingTranslator(Translator):
             future.cancel()
 
     def _translations(self, lines: Sequence[str], options: Options) -> list[Translation]:
-        """Translate the lines that are not known yet, and return the translations of all."""
-        unknown = [line for line in dict.fromkeys(lines) if (line, options) not in self._known]
-        if len(unknown) > self._max_lines and not self._is_file:
-            raise TooLongError(f"{len(unknown):,} sentences; this server takes {self._max_lines:,} in a request")
-        self._check_tokens(unknown)
+        """Translate lines, of which equal ones are given to the batcher once."""
+        different = list(dict.fromkeys(lines))
+        if len(different) > self._max_lines and not self._is_file:
+            raise TooLongError(f"{len(different):,} sentences; this server takes {self._max_lines:,} in a request")
+        self._check_tokens(different)
         self._end_turn()
-        self._submitted = self._submit(unknown, options)
+        self._submitted = self._submit(different, options)
         if self._cancelled.done():  # while they were submitted
             self.cancel()
-        for line, future in zip(unknown, self._submitted, strict=True):
-            self._known[line, options] = self._result(future)
-        found = [self._known[line, options] for line in lines]
-        if self._n_best == 1:  # no other choice follows
-            self._known.clear()
-        return found
+        found = dict(zip(different, map(self._result, self._submitted), strict=True))
+        return [found[line] for line in lines]
 
     def _check_tokens(self, lines: Iterable[str]) -> None:
         limit = self._max_tokens

@@ -1,6 +1,7 @@
 """Corrections of translations that users send, and the memories that a server translates with.
 
 Corrections are appended to a TSV file with the columns of `HEADER`. They are entries of the memory at once.
+`corrected_pairs` makes them of a text and its corrected translation.
 """
 
 import fcntl
@@ -10,12 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
 from mtcli.corpus.corrections import HEADER
+from mtcli.documents.formats.plain_text import text_spans
+from mtcli.documents.pipeline import text_on_one_line
 from mtcli.errors import DataError, StorageError
 from mtcli.runtime.files import check_regular, storage_errors, write_file
 from mtcli.runtime.wording import counted
@@ -202,3 +205,57 @@ def load_memories(
 
 def _path_of_pair(path: Path, src: str, tgt: str) -> Path:
     return path.with_name(f"{path.stem}.{src}-{tgt}{path.suffix}")
+
+
+def corrected_pairs(lines: Sequence[str], corrected: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the pairs of a text and its corrected translation: lines, and wrapped paragraphs without their breaks.
+
+    Wrapped paragraphs are segments of a translation, so the memory finds them only as a whole.
+
+    Args:
+        lines: The lines of the text.
+        corrected: Those of the translation. The lines of a wrapped paragraph may be broken elsewhere.
+
+    Raises:
+        DataError: The text is blank, or the text and its translation cannot be paired.
+    """
+    paragraphs = _paragraphs(lines)
+    units = [_units(paragraph) for paragraph in paragraphs]
+    if sum(map(len, units)) == sum(map(len, paragraphs)):  # no paragraph is wrapped
+        if len(lines) != len(corrected):
+            raise DataError(f"s: {len(corrected)} lines, and q has {len(lines)}; a correction has as many")
+        pairs = [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
+        if not pairs:
+            raise DataError("q: the text is blank")
+        return pairs
+    others = _paragraphs(corrected)
+    if len(units) != len(others):
+        raise DataError(f"s: {len(others)} paragraphs, and q has {len(units)}; a correction has as many")
+    pairs = []
+    for number, (sources, other) in enumerate(zip(units, others, strict=True), 1):
+        targets = _units(other)
+        if len(sources) == 1:
+            targets = [text_on_one_line("\n".join(map(str.strip, other)))]
+        if len(sources) != len(targets):
+            counts = f"{len(targets)} lines or wrapped texts, and that of q has {len(sources)}"
+            raise DataError(f"s: paragraph {number} has {counts}; a correction has as many")
+        pairs += zip(sources, targets, strict=True)
+    return pairs
+
+
+def _paragraphs(lines: Sequence[str]) -> list[list[str]]:
+    """Return the lines between blank lines."""
+    return [list(group) for has_text, group in groupby(lines, key=lambda line: bool(line.strip())) if has_text]
+
+
+def _units(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a paragraph, with their marks; those that are wrapped are joined, without the mark."""
+    text = "\n".join(lines)
+    units = []
+    for span in text_spans(text):
+        content = text[span.start : span.end]
+        if "\n" not in content:
+            start = text.rfind("\n", 0, span.start) + 1
+            content = text[start:].partition("\n")[0]
+        units.append(text_on_one_line(content))
+    return units

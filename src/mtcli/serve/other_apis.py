@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from mtcli.serve.requests import (
@@ -37,15 +37,20 @@ NOT_SUPPORTED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_
 """Fields of DeepL's request that choose words. They are refused; those about style and splitting are ignored."""
 
 
-class DeeplRequest(RequestFields):
+class DeeplFields(RequestFields):
+    """The field that all requests of DeepL's clients can have."""
+
+    api_key: str = Field("", validation_alias=AliasChoices("api_key", "auth_key"))
+    """Older clients send it as `auth_key`."""
+
+
+class DeeplRequest(DeeplFields):
     """The fields of DeepL's request for translation."""
 
     text: str | list[str]
     source_lang: str = "auto"
     target_lang: str = ""
     tag_handling: Literal["", "xml", "html"] = ""
-    auth_key: str = ""
-    """The key, as older clients send it."""
     glossary_id: Any = None
     glossary_ids: Any = None
     style_id: Any = None
@@ -53,19 +58,16 @@ class DeeplRequest(RequestFields):
     custom_instructions: Any = None
 
 
-class DeeplLanguagesRequest(RequestFields):
+class DeeplLanguagesRequest(DeeplFields):
     """The fields of DeepL's request for languages."""
 
     type: Literal["source", "target"] = "source"
-    auth_key: str = ""
 
 
 class GetRequest(RequestFields):
     """The fields of a GET request for the translation of a text."""
 
-    text: str = ""
-    q: str = ""
-    """Another name of the text."""
+    text: str = Field("", validation_alias=AliasChoices("text", "q"))
     source: str = "auto"
     target: str = ""
 
@@ -108,7 +110,7 @@ def _add_deepl(router: APIRouter, service: TranslationService, bodies: Bodies) -
             texts,
             fields.source_lang,
             fields.target_lang,
-            key=fields.api_key or fields.auth_key,
+            key=fields.api_key,
             form="html" if fields.tag_handling else "text",
         )
         detected = _deepl_code(found.src)
@@ -122,7 +124,7 @@ def _add_deepl(router: APIRouter, service: TranslationService, bodies: Bodies) -
     @router.api_route(f"{DEEPL}languages", methods=["GET", "POST"], include_in_schema=False)
     async def deepl_languages(request: Request) -> list[dict[str, Any]]:
         fields = await read_request(request, bodies, service.limits, DeeplLanguagesRequest, may_be_empty=True)
-        service.check_key(fields.api_key or fields.auth_key)
+        service.check_key(fields.api_key)
         side = 0 if fields.type == "source" else 1
         codes = dict.fromkeys(pair[side] for pair in service.models.pairs)
         more = {} if fields.type == "source" else {"supports_formality": False}
@@ -136,9 +138,9 @@ def _add_get(router: APIRouter, service: TranslationService) -> None:
     async def get_translation(request: Request) -> dict[str, str]:
         if not request.url.query:
             raise HTTPException(400, "send text, source and target in the query of the address")
-        fields = _of_query(request, service, GetRequest)
-        key = fields.api_key or header_key(request)
-        found = await _translated(service, request, [fields.text or fields.q], fields.source, fields.target, key=key)
+        fields = _of_query(request, service, GetRequest).with_key_of(request)
+        key = fields.api_key
+        found = await _translated(service, request, [fields.text], fields.source, fields.target, key=key)
         return {"translation": found.texts[0][0]}
 
 

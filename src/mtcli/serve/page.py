@@ -76,8 +76,7 @@ def _score(folder: Path) -> str:
     if not rows:
         return ""
     best = rows[0]
-    value = f"{best.value} {best.margin}".strip()
-    return f"{best.metric} {value} ({best.split})"
+    return f"{best.metric} {best.figure} ({best.split})"
 
 
 def _test_sources(folder: Path, src: str) -> tuple[str, ...]:

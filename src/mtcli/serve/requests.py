@@ -6,8 +6,8 @@ Bodies are received with limits of their size, their time and their total memory
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
-from urllib.parse import parse_qs
+from typing import Any, Self, TypeVar
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -166,6 +166,10 @@ class RequestFields(BaseModel):
             return fields
         return {name: value for name, value in fields.items() if value not in (None, "") or name == "q"}
 
+    def with_key_of(self, request: Request) -> Self:
+        """Return the fields, with the key in the header `Authorization` if they have none."""
+        return self if self.api_key else self.model_copy(update={"api_key": header_key(request)})
+
 
 class TranslationRequest(RequestFields):
     """The fields of a request for translation."""
@@ -185,6 +189,11 @@ class TranslationRequest(RequestFields):
         return [self.q] if isinstance(self.q, str) else self.q
 
     @property
+    def num_characters(self) -> int:
+        """The number of characters of all texts."""
+        return sum(map(len, self.texts))
+
+    @property
     def is_list(self) -> bool:
         """True if `q` is a list, so that the fields of the answer are lists too."""
         return not isinstance(self.q, str)
@@ -196,7 +205,7 @@ class CorrectionRequest(RequestFields):
     q: str
     """The text."""
     s: str
-    """Its corrected translation, see `translation.corrected_pairs`."""
+    """Its corrected translation, see `corrections.corrected_pairs`."""
     source: str = "auto"
     target: str = ""
     note: str = ""
@@ -240,7 +249,7 @@ async def read_request(
             has_form = bool(body) or not (in_query or may_be_empty)
             in_form = await _form_fields(request, body, media_type, options) if has_form else {}
             found = fields.model_validate({**in_query, **in_form})
-        return found if found.api_key else found.model_copy(update={"api_key": header_key(request)})
+        return found.with_key_of(request)
     except ValidationError as error:
         raise invalid(error) from None
     except ValueError as error:
@@ -296,8 +305,7 @@ def _parsed(text: str) -> dict[str, str | list[str]]:
     Raises:
         ValueError: It is not valid.
     """
-    values = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-    return {name: each[0] if len(each) == 1 else each for name, each in values.items()}
+    return _joined(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS))
 
 
 def _joined(items: Iterable[tuple[str, Any]]) -> dict[str, str | list[str]]:

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,13 +20,13 @@ from starlette.exceptions import HTTPException
 from mtcli.documents.formats.encoding import EncodedText
 from mtcli.documents.formats.format import Document, ReadOptions
 from mtcli.documents.formats.html import html_spans, html_structure
-from mtcli.documents.formats.plain_text import read_text, text_spans
+from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import read_document
 from mtcli.documents.formats.slots import SlotDocument
 from mtcli.documents.formats.structure import VerifiedDocument
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import Inline, text_of
-from mtcli.documents.pipeline import text_on_one_line, translate_document, translate_segments
+from mtcli.documents.pipeline import translate_document, translate_segments
 from mtcli.errors import DataError, ModelError, MtcliError, StorageError
 from mtcli.serve.batcher import (
     CHECKED_CHARACTERS,
@@ -72,19 +72,11 @@ class TranslatedTexts:
     src: str
     """Source language."""
     confidence: float
-    """See `Choice.confidence`."""
+    """See `ChosenModel.confidence`."""
     texts: list[list[str]]
     """The different translations of each text, best first."""
     matches: "list[list[MemoryMatch]]"
     """What the memory has for the sentences of each text."""
-
-
-@dataclass(frozen=True)
-class TranslatedFile:
-    """The answer to a request for a file."""
-
-    content: bytes
-    target: str
 
 
 class TranslationService:
@@ -161,8 +153,7 @@ class TranslationService:
         Raises:
             HTTPException: 503: The server is busy.
         """
-        with self._counted([text]):
-            return await self._in_thread(self.models.identify, text)
+        return await self._in_thread(self.models.identify, text, characters=len(text))
 
     async def translate_texts(self, request: Request, fields: TranslationRequest) -> TranslatedTexts:
         """Translate all texts of a request sentence by sentence. Into the same language, they stay as they are.
@@ -172,16 +163,13 @@ class TranslationService:
         """
         if self.models.is_same_language(fields.source, fields.target):
             return TranslatedTexts(fields.source, 0.0, [[text] for text in fields.texts], [[] for _ in fields.texts])
-        with self._counted(fields.texts) as counted:
-            choice = await self._choose(fields)
+        choice = await self._choose(fields)
 
-            def work(translator: WaitingTranslator) -> "tuple[list[list[str]], list[list[MemoryMatch]]]":
-                return translate_texts(translator, choice.model, fields, self.limits.sentences)
+        def work(translator: WaitingTranslator) -> "tuple[list[list[str]], list[list[MemoryMatch]]]":
+            return translate_texts(translator, choice.model, fields, self.limits.sentences)
 
-            n_best = fields.alternatives + 1
-            run = self._run(request, choice.model, work, self.limits.seconds, counted, n_best=n_best)
-            texts, matches = await run
-            return TranslatedTexts(choice.model.src, choice.confidence, texts, matches)
+        texts, matches = await self._run(request, choice.model, work, fields)
+        return TranslatedTexts(choice.model.src, choice.confidence, texts, matches)
 
     async def translate_lines(
         self, request: Request, fields: TranslationRequest
@@ -199,24 +187,25 @@ class TranslationService:
         if self.models.is_same_language(fields.source, fields.target):
             lines = [line for text in fields.texts for line in _split_lines(text)]
             return [(Translation(line, (Candidate(line, 0.0, 0.0),)), []) for line in lines]
-        with self._counted(fields.texts) as counted:
-            model = (await self._choose(fields)).model
+        model = (await self._choose(fields)).model
 
-            def work(translator: WaitingTranslator) -> list[tuple[Translation, list[str]]]:
-                found = translate_lines(translator, model, fields)
-                return [(line, _warnings_of(line, model)) for line in found]
+        def work(translator: WaitingTranslator) -> list[tuple[Translation, list[str]]]:
+            found = translate_lines(translator, model, fields)
+            return [(line, _warnings_of(line, model)) for line in found]
 
-            n_best = fields.alternatives + 1
-            return await self._run(request, model, work, self.limits.seconds, counted, n_best=n_best)
+        return await self._run(request, model, work, fields)
 
-    async def translate_file(self, request: Request, upload: Upload) -> TranslatedFile:
+    async def translate_file(self, request: Request, upload: Upload) -> tuple[bytes, str]:
         """Translate a file.
+
+        Returns:
+            Its translation, and the target language.
 
         Raises:
             HTTPException: 400 for a file that cannot be read, 413 for too many paragraphs; see also `translate_texts`.
         """
         source, target = self.models.resolve(upload.source, upload.target)
-        upload = replace(upload, source=source, target=target)
+        upload = upload.model_copy(update={"source": source, "target": target})
         candidates = self.models.candidates(source, target)
         with _errors_as_answers():
             model, document = await self._in_thread(_read_with_first, upload, candidates)
@@ -240,8 +229,8 @@ class TranslationService:
                 )
             return document.write([segment.content() for segment in found])
 
-        content = await self._run(request, model, work, self.limits.file_seconds)
-        return TranslatedFile(content, model.target_of(upload.target))
+        content = await self._run(request, model, work)
+        return content, model.target_of(upload.target)
 
     async def correct(self, fields: CorrectionRequest) -> None:
         """Keep the correction of a translation, see `corrected_pairs`. The next request is translated with it.
@@ -262,17 +251,13 @@ class TranslationService:
         lines = _split_lines(fields.q)
         if len(lines) > self.limits.lines:
             raise HTTPException(413, f"{len(lines)} lines; this server takes {self.limits.lines} at a time")
-        try:
-            pairs = corrected_pairs(lines, _split_lines(fields.s))
-        except DataError as error:
-            raise HTTPException(400, str(error)) from None
-        if not pairs:
-            raise HTTPException(400, "q: the text is blank")
         corrections = model.corrections.get(model.known_target(target))
         if corrections is None:
             raise refused
+        from mtcli.serve.corrections import corrected_pairs
 
         try:
+            pairs = corrected_pairs(lines, _split_lines(fields.s))
             await self._in_thread(corrections.add, pairs, fields.note)
         except StorageError as error:
             log.error("a correction was not kept: %s", error)
@@ -280,50 +265,47 @@ class TranslationService:
         except DataError as error:
             raise HTTPException(400, str(error)) from None
 
-    @contextmanager
-    def _counted(self, texts: Sequence[str]) -> Iterator["_Counted"]:
-        """Count the characters of texts while they are in progress, also after the request was answered.
+    async def _choose(self, fields: TranslationRequest) -> ChosenModel:
+        """Return the model of a request, see `Models.choose`.
+
+        Raises:
+            HTTPException: 503: The server is busy.
+        """
+        if fields.source != "auto":
+            return self.models.choose(fields.source, fields.target, ())
+        texts = (_TAG.sub(" ", text) if fields.format == "html" else text for text in fields.texts)
+        size = fields.num_characters
+        return await self._in_thread(self.models.choose, fields.source, fields.target, texts, characters=size)
+
+    def _in_thread(self, function: Callable[..., R], *arguments: Any, characters: int = 0) -> "asyncio.Future[R]":
+        """Call a function in a thread of this service, for which the end of the server does not wait."""
+        return asyncio.wrap_future(self._submit(characters, function, *arguments))
+
+    def _submit(self, characters: int, function: Callable[..., R], *arguments: Any) -> "Future[R]":
+        """Call a function in a thread. Its characters count until it ends, also after the request was answered.
 
         Raises:
             HTTPException: 503: With the texts of other requests, they are too many.
         """
-        counted = _Counted(sum(map(len, texts)))
         with self._counting:
-            if self._num_characters + counted.num_characters > self.limits.all_characters:
+            if self._num_characters + characters > self.limits.all_characters:
                 raise HTTPException(503, "too many texts are in progress; try again soon", {"Retry-After": "1"})
-            self._num_characters += counted.num_characters
+            self._num_characters += characters
 
-        def uncount(_: object = None) -> None:
+        def uncount(_: object) -> None:
             with self._counting:
-                self._num_characters -= counted.num_characters
+                self._num_characters -= characters
 
-        try:
-            yield counted
-        finally:
-            if counted.work is None:
-                uncount()
-            else:
-                counted.work.add_done_callback(uncount)
-
-    async def _choose(self, fields: TranslationRequest) -> ChosenModel:
-        if fields.source != "auto":
-            return self.models.choose(fields.source, fields.target, ())
-        texts = (_TAG.sub(" ", text) if fields.format == "html" else text for text in fields.texts)
-        return await self._in_thread(self.models.choose, fields.source, fields.target, texts)
-
-    def _in_thread(self, function: Callable[..., R], *arguments: Any) -> "asyncio.Future[R]":
-        """Call a function in a thread of this service, for which the end of the server does not wait."""
-        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        work = self._threads.submit(function, *arguments)
+        work.add_done_callback(uncount)
+        return work
 
     async def _run(
         self,
         request: Request,
         model: ServedModel,
         work: Callable[[WaitingTranslator], R],
-        seconds: float,
-        counted: "_Counted | None" = None,
-        *,
-        n_best: int = 1,
+        fields: TranslationRequest | None = None,
     ) -> R:
         """Run work that translates with a model in a thread, and wait until it ends.
 
@@ -331,43 +313,32 @@ class TranslationService:
             request: The request. If its client disconnects, the work is abandoned.
             model: The model.
             work: Called with the translator of this request.
-            seconds: Time limit.
-            counted: The characters of its texts; None: it is a file.
-            n_best: Number of different translations of each line.
+            fields: The fields of a request with texts; None: it is a file.
 
         Raises:
             HTTPException: 413 for too long a sentence or too many sentences, 503 if the server is busy or the time is
                 over, 400 or 500 if the work fails.
         """
+        is_file = fields is None
+        characters = 0 if fields is None else fields.num_characters
+        turn: Lock | None = None  # requests with short texts do not wait for each other
+        if is_file:
+            turn = self._turn_of_files
+        elif characters > CHECKED_CHARACTERS:
+            turn = self._turn
         translator = WaitingTranslator(
             model.translator,
             model.batcher,
-            n_best=n_best,
+            n_best=1 if fields is None else fields.alternatives + 1,
             max_tokens=self.limits.tokens,
             max_lines=self.limits.sentences,
-            is_file=counted is None,
-            turn=self._turn_of(counted),
+            is_file=is_file,
+            turn=turn,
         )
-        future = self._threads.submit(work, translator)
-        if counted is not None:
-            counted.work = future
+        future = self._submit(characters, work, translator)
+        seconds = self.limits.file_seconds if is_file else self.limits.seconds
         with _errors_as_answers():
-            return await _wait(request, future, translator, seconds, is_file=counted is None)
-
-    def _turn_of(self, counted: "_Counted | None") -> "Lock | None":
-        """Return the lock of the requests like this one, of which one prepares its text at a time."""
-        if counted is None:
-            return self._turn_of_files
-        return self._turn if counted.num_characters > CHECKED_CHARACTERS else None
-
-
-@dataclass
-class _Counted:
-    """The characters of a request that are counted."""
-
-    num_characters: int
-    work: "Future[Any] | None" = None
-    """They count until it ends; None: until the request is answered."""
+            return await _wait(request, future, translator, seconds, is_file=is_file)
 
 
 @contextmanager
@@ -494,24 +465,22 @@ def translate_texts(
     options = model.options_to(fields.target, terms=_parse_request_terms(fields.terms))
     src, tgt = model.src, model.target_of(fields.target)
     memory = model.memory_to(fields.target)
-    matches: list[tuple[MemoryMatch, ...]] = []
+    with translator.preparation():
+        translator.check(map(text_of, segments), model.src)
+        translated = translate_segments(
+            segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
+        )
     found: list[dict[str, None]] = [{} for _ in documents]
     for number in range(fields.alternatives + 1):
-        translator.choice = number
-        with translator.preparation():
-            if number == 0:
-                translator.check(map(text_of, segments), model.src)
-            translated = translate_segments(
-                segments, translator, options, src=src, tgt=tgt, quiet=True, warn=False, memory=memory
-            )
-        if number == 0:
-            matches = [segment.matches for segment in translated]
-        contents = [segment.content() for segment in translated]
+        contents = [segment.content(number) for segment in translated]
         for texts, text in zip(found, _written(documents, contents), strict=True):
             texts[text] = None
-    of_segments = iter(matches)
-    of_texts = [list(chain.from_iterable(islice(of_segments, len(document.segments)))) for document in documents]
-    return [list(texts) for texts in found], of_texts
+    of_segments = iter(translated)
+    matches = [
+        [match for segment in islice(of_segments, len(document.segments)) for match in segment.matches]
+        for document in documents
+    ]
+    return [list(texts) for texts in found], matches
 
 
 def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: TranslationRequest) -> list[Translation]:
@@ -531,7 +500,6 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
     lines = [line for text in fields.texts for line in _split_lines(text)]
     terms = _parse_request_terms(fields.terms)
     options = model.options_to(fields.target, alignments=True, terms=terms)
-    translator.choice = None
     memory = model.memory_to(fields.target)
     by_line = BySentence(translator, model.src, model.target_of(fields.target), memory)
     with translator.preparation():
@@ -584,54 +552,3 @@ def _written(documents: Sequence[Document], translations: Sequence[Inline]) -> l
 def _split_lines(text: str) -> list[str]:
     """Split a text at LF or CRLF. An empty text has one line."""
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-def corrected_pairs(lines: Sequence[str], corrected: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a text and its corrected translation: lines, and wrapped paragraphs without their breaks.
-
-    Wrapped paragraphs are segments of a translation, so the memory finds them only as a whole.
-
-    Args:
-        lines: The lines of the text.
-        corrected: Those of the translation. The lines of a wrapped paragraph may be broken elsewhere.
-
-    Raises:
-        DataError: The text and its translation cannot be paired.
-    """
-    paragraphs = _paragraphs(lines)
-    units = [_units(paragraph) for paragraph in paragraphs]
-    if sum(map(len, units)) == sum(map(len, paragraphs)):  # no paragraph is wrapped
-        if len(lines) != len(corrected):
-            raise DataError(f"s: {len(corrected)} lines, and q has {len(lines)}; a correction has as many")
-        return [pair for pair in zip(lines, corrected, strict=True) if any(map(str.strip, pair))]
-    others = _paragraphs(corrected)
-    if len(units) != len(others):
-        raise DataError(f"s: {len(others)} paragraphs, and q has {len(units)}; a correction has as many")
-    pairs: list[tuple[str, str]] = []
-    for number, (sources, other) in enumerate(zip(units, others, strict=True), 1):
-        targets = _units(other)
-        if len(sources) == 1:
-            targets = [text_on_one_line("\n".join(map(str.strip, other)))]
-        if len(sources) != len(targets):
-            counts = f"{len(targets)} lines or wrapped texts, and that of q has {len(sources)}"
-            raise DataError(f"s: paragraph {number} has {counts}; a correction has as many")
-        pairs += zip(sources, targets, strict=True)
-    return pairs
-
-
-def _paragraphs(lines: Sequence[str]) -> list[list[str]]:
-    """Return the lines between blank lines."""
-    return [list(group) for has_text, group in groupby(lines, key=lambda line: bool(line.strip())) if has_text]
-
-
-def _units(lines: Sequence[str]) -> list[str]:
-    """Return the lines of a paragraph, with their marks; those that are wrapped are joined, without the mark."""
-    text = "\n".join(lines)
-    units = []
-    for span in text_spans(text):
-        content = text[span.start : span.end]
-        if "\n" not in content:
-            start = text.rfind("\n", 0, span.start) + 1
-            content = text[start:].partition("\n")[0]
-        units.append(text_on_one_line(content))
-    return units

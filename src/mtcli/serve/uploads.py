@@ -1,41 +1,28 @@
 """Uploaded files: multipart forms with a document; the names of files that clients send, and of their translations."""
 
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from urllib.parse import quote
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from mtcli.serve.requests import Bodies, RequestLimits, header_key, invalid, parse_multipart
+from mtcli.serve.requests import Bodies, RequestFields, RequestLimits, parse_multipart
 
 MAX_FIELDS = 20
 """Fields of a form with a file."""
 
 
-class UploadFields(BaseModel):
-    """The fields of a form, besides the file."""
-
-    source: str = "auto"
-    target: str = ""
-    terms: str = ""
-    api_key: str = ""
-
-
-@dataclass(frozen=True)
-class Upload:
-    """A file to translate."""
+class Upload(RequestFields):
+    """A file to translate, and the other fields of its form."""
 
     name: str
     """See `safe_name`."""
     content: bytes
-    source: str
-    target: str
-    terms: str
-    api_key: str
+    source: str = "auto"
+    target: str = ""
+    terms: str = ""
 
 
 async def read_upload(request: Request, bodies: Bodies, limits: RequestLimits) -> Upload:
@@ -50,27 +37,15 @@ async def read_upload(request: Request, bodies: Bodies, limits: RequestLimits) -
     body = await bodies.receive(request, limits.file_body)
     form = await parse_multipart(request, body, options, max_fields=MAX_FIELDS, max_files=1)
     try:
-        upload = await _upload(form)
-        return upload if upload.api_key else replace(upload, api_key=header_key(request))
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise HTTPException(400, "file: the form has no file in this field")
+        fields = {key: value for key, value in form.items() if isinstance(value, str)}
+        content = await file.read()
+        upload = Upload.model_validate({**fields, "name": safe_name(file.filename or ""), "content": content})
     finally:
         await form.close()
-
-
-async def _upload(form: FormData) -> Upload:
-    """Return the file and the fields of a form.
-
-    Raises:
-        HTTPException: 400: There is no file, or a field is not valid.
-    """
-    file = form.get("file")
-    if not isinstance(file, UploadFile):
-        raise HTTPException(400, "file: the form has no file in this field")
-    name = safe_name(file.filename or "")
-    try:
-        fields = UploadFields.model_validate({key: value for key, value in form.items() if isinstance(value, str)})
-    except ValidationError as error:
-        raise invalid(error) from None
-    return Upload(name, await file.read(), fields.source or "auto", fields.target, fields.terms, fields.api_key)
+    return upload.with_key_of(request)
 
 
 MAX_NAME_BYTES = 200
