@@ -45,7 +45,7 @@ if os.environ.get("MTCLI_TEST_CPU"):
 if os.environ.get("MTCLI_TEST_CBWR"):
     os.environ["MKL_CBWR"] = os.environ["MTCLI_TEST_CBWR"]
 
-from helpers.command import build_commands_once  # noqa: E402
+from helpers.command import build_commands_once, identify_languages_once  # noqa: E402
 
 build_commands_once()  # before `typer.testing` imports the function
 
@@ -152,6 +152,7 @@ def _cores() -> None:
     from mtcli.runtime import cores
 
     torch.set_num_threads(1)
+    identify_languages_once()
     cores.usable_cores = lambda: NUM_CORES
     cores.all_cores.cache_clear()
 
