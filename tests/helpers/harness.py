@@ -62,7 +62,7 @@ _PRELOADED = [
     "pyarrow",
     "tokenizers",
     "safetensors.torch",
-    "ctranslate2",
+    "ctranslate2.specs",
     "filelock",
     "typer.rich_utils",
     "hypothesis",
