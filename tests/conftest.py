@@ -103,6 +103,7 @@ ONE_PROCESS = ("cuda", "faults")
 
 LONGEST = (
     "tests/faults",
+    "tests/test_train.py",
     "tests/test_marian_import.py",
     "tests/cuda",
     "tests/test_transfer.py",
@@ -112,8 +113,8 @@ LONGEST = (
     "tests/test_distill.py",
     "tests/test_readme.py",
     "tests/test_terms.py",
+    "tests/test_search.py",
     "tests/test_fine_tuning.py",
-    "tests/test_train.py",
 )
 """What takes longest, in this order. It begins first, so that no process has to wait for it at the end."""
 
