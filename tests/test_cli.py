@@ -32,7 +32,11 @@ LONG = " ".join(["stone", "bird"] * 500)
 
 EN_XX = ("--src", "en", "--tgt", "xx")
 
-SMALL = ("--set", "model.d_model=16", "--set", "train.batch_tokens=256", "--set", "decode.max_extra=2")
+SETTINGS = (
+    "model.d_model=16", "model.num_encoder_layers=1", "model.num_decoder_layers=1", "train.batch_tokens=256",
+    "train.precision=fp32", "train.engine=false", "decode.max_extra=2",
+)  # fmt: skip
+SMALL = tuple(word for setting in SETTINGS for word in ("--set", setting))
 
 
 def test_each_input_line_gives_one_output_line(toy_run: Path, tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ Train = Callable[..., Path]
 WORSE = ("train.max_steps=20", "train.lr=1", "train.warmup_steps=1", "train.average=1")
 """Settings of a fine-tuning that spoils the model."""
 
+QUICK = tuple(setting for setting in TOY_SETTINGS if setting.startswith(("train.precision", "decode.max_extra")))
+"""Settings that shorten any training of a toy."""
+
 
 def events(run: Path) -> list[dict[str, Any]]:
     found, damaged = read_events(run / "metrics.jsonl")
@@ -54,6 +57,12 @@ def trained(train_toy: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learned enough to become worse."""
     sets = ("train.max_steps=150", "train.lr=1e-2", "train.valid_every=150", "train.save_every=150", "train.average=1")
     return train_toy(tmp_path_factory.mktemp("runs") / "trained", *sets)
+
+
+@pytest.fixture(scope="module")
+def worse(train_toy: Train, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that started from it and became worse."""
+    return train_toy(tmp_path_factory.mktemp("runs") / "worse", *WORSE, init=trained)
 
 
 def without_clocks(run: Path) -> list[dict[str, Any]]:
@@ -123,20 +132,25 @@ def test_a_model_that_becomes_better_is_published(
     ("kind", "moment"), [(Evaluator, "validate_start"), (Trainer, "step"), (Trainer, "_write_report")]
 )
 def test_a_run_that_is_killed_before_its_first_step_ends_like_an_undisturbed_one(
-    kind: type, moment: str, train_toy: Train, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type,
+    moment: str,
+    train_toy: Train,
+    trained: Path,
+    worse: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    straight = train_toy(tmp_path / "straight", *WORSE, init=trained)
     with monkeypatch.context() as patch:
         patch.setattr(kind, moment, killed)
         with pytest.raises(KeyboardInterrupt):
             train_toy(tmp_path / "run", *WORSE, init=trained)
     run = train_toy(tmp_path / "run", *WORSE)
-    assert without_clocks(run) == without_clocks(straight)
+    assert without_clocks(run) == without_clocks(worse)
     for name in ("model.safetensors", "checkpoints/step-00000020/model.safetensors"):
-        assert (run / name).read_bytes() == (straight / name).read_bytes()
+        assert (run / name).read_bytes() == (worse / name).read_bytes()
 
 
 @pytest.fixture
@@ -290,7 +304,7 @@ def test_a_resumed_fine_tuning_needs_neither_its_model_nor_its_shape(
 ) -> None:
     model = shutil.copytree(toy_run, tmp_path / "model")
     run = tmp_path / "run"
-    sets = ("train.valid_every=100", "train.engine=false")
+    sets = ("train.valid_every=100", "train.engine=false", *QUICK)
 
     def go(steps: int, init: Path | None = None, *more: str) -> None:
         options = {"data.train": [str(toy_tsv)], "data.src": "en", "data.tgt": "xx", "train.max_steps": steps}
@@ -310,7 +324,7 @@ def test_fine_tuning_keeps_the_length_penalty_and_a_child_does_not(
 ) -> None:
     def asked(run: str, init: Path | None, *sets: str, src: str = "en") -> TrainingRequest:
         options = {"data.train": [str(toy_tsv)], "data.src": src, "data.tgt": "xx", "train.max_steps": 1}
-        return resolve(None, options, ["train.engine=false", *sets], out=tmp_path / run, init=init)
+        return resolve(None, options, ["train.engine=false", *QUICK, *sets], out=tmp_path / run, init=init)
 
     for run, init, sets in (("one", toy_run, ["decode.length_penalty=0.9"]), ("two", tmp_path / "one", [])):
         request = asked(run, init, *sets)
@@ -324,7 +338,7 @@ def test_fine_tuning_keeps_the_length_penalty_and_a_child_does_not(
 def test_the_initial_model_is_read_once(toy_tsv: Path, toy_run: Path, tmp_path: Path) -> None:
     model = shutil.copytree(toy_run, tmp_path / "model")
     options = {"data.train": [str(toy_tsv)], "train.max_steps": 1}
-    request = resolve(None, options, ["train.engine=false"], out=tmp_path / "run", init=model)
+    request = resolve(None, options, ["train.engine=false", *QUICK], out=tmp_path / "run", init=model)
     shutil.rmtree(model)
     train(request.config, request.run, torch.device("cpu"), init=request.init)
     assert State.of(tmp_path / "run" / "checkpoints" / "step-00000001").finished

@@ -80,6 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
 
 
 GREETING = "Good morning."
+QUICK = ("--set", "train.precision=fp32", "--set", "decode.max_extra=5")
 
 
 def write(path: Path, text: str) -> Path:
@@ -864,7 +865,7 @@ def test_fine_tuning_starts_from_the_imported_weights(imported: Path, tmp_path: 
     pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(60))))
     out = tmp_path / "tuned"
     done = command("train", "--init", imported, "--train", pairs, "--tgt", "fr", "--out", out, "--max-steps", 2,
-                   "--set", "train.lr=1e-4", "--set", "train.warmup_steps=1")  # fmt: skip
+                   "--set", "train.lr=1e-4", "--set", "train.warmup_steps=1", *QUICK)  # fmt: skip
     assert done == 0
     (before, _, pieces), (after, info, _) = load_model(imported), load_model(out)
     assert pieces.kind == "sentencepiece"
@@ -903,7 +904,7 @@ def test_other_languages_make_a_child_of_the_imported_model(
     pairs.write_text("".join(f"{text}\tuno {i}\n" for i, text in enumerate(lines(30))))
     run = tmp_path / "run"
     arguments = ("--train", pairs, "--out", run, "--src", pair[0], "--tgt", pair[1], "--max-steps", 1)
-    assert command("train", "--init", imported, *arguments) == 0
+    assert command("train", "--init", imported, *arguments, *QUICK) == 0
     assert load_config(run / "config.toml").tokenizer.type == "sentencepiece"
     start, _, tokenizer = load_model(run / "checkpoints" / "step-00000000")
     before, _, own_tokenizer = load_model(imported)

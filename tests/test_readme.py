@@ -126,6 +126,7 @@ BUDGET = ["--max-steps", "50", "--device", "cpu"]  # instead of a time
 SMALL = {
     "model.d_model": 16, "model.d_ff": 16, "train.batch_tokens": 256, "tokenizer.vocab_size": 340,
     "train.valid_every": 25, "train.save_every": 10, "decode.max_extra": 2, "model.num_encoder_layers": 1,
+    "train.precision": "fp32",
 }  # fmt: skip
 
 

@@ -47,6 +47,7 @@ XX = Direction("en", "xx")
 YY = Direction("en", "yy")
 TOY_SOURCES = list(dict.fromkeys(src for src, _ in PAIRS))[:40]
 SETTINGS = [*TOY_SETTINGS, "train.engine=false", "train.average=1"]
+QUICK = ("--set", "train.engine=false", "--set", "train.precision=fp32", "--set", "decode.max_extra=5")
 
 
 def yy_pairs(number: int, seed: int = 1) -> list[tuple[str, str]]:
@@ -575,7 +576,7 @@ def test_the_server_has_each_direction(both_ways: Path) -> None:
 
 
 def test_one_direction_is_fine_tuned(files: tuple[Path, Path], trained: Path, tmp_path: Path) -> None:
-    sets = ("--set", "train.engine=false", "--set", "train.average=1", "--max-steps", "2")
+    sets = (*QUICK, "--set", "train.average=1", "--max-steps", "2")
     more = write_tsv(tmp_path / "more.tsv", yy_pairs(60, seed=9))
     refused(
         run("train", "--init", trained, "--train", more, "--out", tmp_path / "x"),
@@ -599,8 +600,8 @@ def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: 
     parent = tmp_path / "parent"
     assert run("train", files[0], "--src", "en", "--tgt", "gn", *sets, "--max-steps", "2", "--out", parent).code == 0
     pairs = ("--train", files[0], "--tgt", "gn", "--train", files[1], "--tgt", "nah", "--src", "en")
-    quick = ("--set", "train.engine=false", "--max-steps", "2", "--set", "data.variants=off")
-    done = run("train", "--init", parent, *pairs, *quick, "--out", tmp_path / "child")
+    short = ("--max-steps", "2", "--set", "data.variants=off")
+    done = run("train", "--init", parent, *pairs, *QUICK, *short, "--out", tmp_path / "child")
     assert done.code == 0, done.err
     _, info, tokenizer = load_model(tmp_path / "child")
     assert set(tokenizer.tags) == {"gn", "nah"}

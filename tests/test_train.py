@@ -200,8 +200,14 @@ def test_a_failure_of_the_thread_that_loads_batches_ends_training(
     assert threading.enumerate() == threads
 
 
+@pytest.fixture(scope="module")
+def whole(train_toy: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 15 steps. Do not change it."""
+    return train_toy(tmp_path_factory.mktemp("runs") / "whole", "train.max_steps=15")
+
+
 def test_steps_after_the_last_checkpoint_are_repeated_exactly(
-    train_toy: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train_toy: Train, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Crash(BaseException):
         pass
@@ -212,7 +218,6 @@ def test_steps_after_the_last_checkpoint_are_repeated_exactly(
         return step(self, rows)  # type: ignore[arg-type]
 
     step = Trainer.step
-    whole = train_toy(tmp_path / "whole", "train.max_steps=15")
     monkeypatch.setattr(Trainer, "step", crashing)
     with pytest.raises(Crash):
         train_toy(tmp_path / "parts", "train.max_steps=15")
@@ -291,10 +296,9 @@ def test_changed_data_is_refused(train_toy: Train, tmp_path: Path) -> None:
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
-    train_toy: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    train_toy: Train, whole: Path, tmp_path: Path
 ) -> None:
-    whole = train_toy(tmp_path / "whole", "train.max_steps=15")
-    run = train_toy(tmp_path / "run", "train.max_steps=15")
+    run = shutil.copytree(whole, tmp_path / "run")
     newest = checkpoint.steps(run / "checkpoints")[-1] / "optimizer.safetensors"
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1

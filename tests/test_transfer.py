@@ -327,24 +327,33 @@ def test_a_child_with_the_tokenizer_of_its_parent_starts_as_the_parent(
         assert torch.equal(start[name], tensor), name
 
 
+@pytest.fixture(scope="module")
+def undisturbed(parent: Path, child_tsv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A child of `model` in the same folder, a copy of the parent that is deleted."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    model = shutil.copytree(parent, folder / "model")
+    child = trained(model, child_tsv, folder / "child")
+    shutil.rmtree(model)
+    return child
+
+
 @pytest.mark.parametrize("moment", ["step", "_write_report", "run_until_done"])
 def test_a_killed_child_ends_like_an_undisturbed_one(
-    moment: str, parent: Path, child_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, parent: Path, undisturbed: Path, child_tsv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    model = shutil.copytree(parent, tmp_path / "model")
-    straight = trained(model, child_tsv, tmp_path / "straight")
+    model = shutil.copytree(parent, undisturbed.with_name("model"))
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, moment, killed)
         with pytest.raises(KeyboardInterrupt):
             trained(model, child_tsv, tmp_path / "run")
     shutil.rmtree(model)
     run = trained(None, child_tsv, tmp_path / "run")
-    assert events(run) == events(straight)
+    assert events(run) == events(undisturbed)
     for name in ("model.safetensors", "tokenizer.json", "checkpoints/step-00000010/model.safetensors"):
-        assert (run / name).read_bytes() == (straight / name).read_bytes()
+        assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 def test_damaged_data_of_a_child_is_prepared_again(parent: Path, child_tsv: Path, tmp_path: Path) -> None:

@@ -12,6 +12,14 @@ def build_commands_once() -> None:
         typer.main.get_command = cache(typer.main.get_command)
 
 
+def identify_languages_once() -> None:
+    """Let all runs in a process share the language identifiers: 0.1 CPU seconds, and a quarter of a short training."""
+    from mtcli.corpus.quality import languages
+
+    if isinstance(languages.LanguageIdentifier, type):
+        languages.LanguageIdentifier = cache(languages.LanguageIdentifier)
+
+
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Run a command and return what it prints."""
     from mtcli.cli import app

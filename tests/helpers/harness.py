@@ -20,6 +20,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +56,15 @@ SETTINGS = {
 _PRELOADED = [
     "pytest",
     "torch",
-    "sacrebleu",
+    "sacrebleu.sacrebleu",
+    "sacrebleu.significance",
+    "sacrebleu.tokenizers.tokenizer_13a",
     "pyarrow",
     "tokenizers",
     "safetensors.torch",
-    "typer",
+    "ctranslate2.specs",
+    "filelock",
+    "typer.rich_utils",
     "hypothesis",
 ]
 _COMMANDS = (
@@ -68,12 +74,22 @@ _COMMANDS = (
     "translate.backends.pytorch",
     "evaluation.evaluate",
     "explain.page",
+    "recipes.improve.run",
+    "serve.app",
 )
 _PRELOADED += [f"mtcli.{name}" for name in _COMMANDS]
 _PRELOADED.append("helpers.preloaded")
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(_PRELOADED)
+
+
+@cache
+def start_server() -> None:
+    """Start the fork server. Its modules are those of this process, whose `sys.path` Python 3.11 does not pass on."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    forkserver.ensure_running()
+    del os.environ["PYTHONPATH"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,7 @@ class Child:
         self.folder = Path(tempfile.mkdtemp(prefix="mtcli-faults-"))
         words = [os.fspath(a) for a in arguments]
         self.process = forks.Process(target=_run, args=(words, self.folder, tuple(within)), kwargs=place)
+        start_server()
         self.process.start()
 
     @property

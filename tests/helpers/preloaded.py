@@ -1,13 +1,17 @@
-"""What takes commands long to load. The fork server of `harness.py` imports this module before its first child."""
+"""What takes commands long to make. The fork server of `harness.py` imports this module before its first child."""
 
-import sacrebleu.sacrebleu  # noqa: F401 - the command
+import os
+
 import typer.main
 
-import mtcli.serve.app  # noqa: F401
-from helpers.command import build_commands_once
+from helpers.command import build_commands_once, identify_languages_once
 from mtcli.cli import app
-from mtcli.text.language_identifier import LanguageIdentifier
+from mtcli.corpus.quality import languages
+from mtcli.text.writing_systems import combining_marks
 
 build_commands_once()
 typer.main.get_command(app)
-LanguageIdentifier()  # loads the classifier of all languages: half a second
+combining_marks()
+identify_languages_once()
+languages.LanguageIdentifier()  # loads the classifier of all languages: half a second
+del os.environ["PYTHONPATH"]  # `harness.py` sets it only to find this module
