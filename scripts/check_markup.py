@@ -54,7 +54,8 @@ from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import protected_of
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95

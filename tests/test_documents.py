@@ -26,8 +26,7 @@ from mtcli.text.languages import Direction
 from mtcli.translate import loading
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
-from mtcli.translate.windows import MAX_LINE_TOKENS
+from mtcli.translate.windows import MAX_LINE_TOKENS, Reading
 
 OPTIONS = Options(beam_size=1)
 BOLD = Tag("<b>", "open")

@@ -34,7 +34,8 @@ from mtcli.text.words import word_spans
 from mtcli.translate import loading, streams
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 OPTIONS = Options(beam_size=1)
 

@@ -46,7 +46,8 @@ from mtcli.text.languages import Direction
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Translation
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 LINES = [source for source, _ in PAIRS[::5]]
 

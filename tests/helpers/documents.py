@@ -20,8 +20,8 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
-from mtcli.translate.windows import SourceLine
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading, SourceLine
 
 READ = ReadOptions("in.txt", "en", "de")
 

@@ -26,8 +26,8 @@ from mtcli.translate.line_warnings import (
     warn_about_repetitions,
 )
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
-from mtcli.translate.windows import Window, until_pause
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import DEFAULT_READING, Reading, Window
 
 if TYPE_CHECKING:
     from mtcli.translate.memory import Memory
@@ -92,10 +92,8 @@ class BySentence(Translator):
                 check_tags(window, first, self.target_tokenizer, options.to)
                 yield (first, window), by_sentence.divide((line,) for line in window)
 
-        windows = reading.windows(lines)
         with Progress("translating", unit="sentences", quiet=reading.quiet) as sentences:
-            for window in windows:
-                together = until_pause(window, windows, reading.ready) if self._translator.reads_ahead else [window]
+            for together in reading.groups(lines, ahead=self._translator.reads_ahead):
                 for (first, read), segments in by_sentence.translated(
                     divided(together), sentences, warn=reading.warn, growing=reading.growing
                 ):

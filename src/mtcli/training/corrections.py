@@ -15,7 +15,8 @@ from mtcli.storage.state import State
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
 

@@ -7,14 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
-from mtcli.runtime.progress import Progress
 from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Match, Terms, uses
 from mtcli.text.repetitions import added_repetition
@@ -25,15 +23,15 @@ from mtcli.translate.confidence import Confidence
 from mtcli.translate.line_warnings import check_tags, warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
+    DEFAULT_READING,
     MAX_LINE_TOKENS,
+    Reading,
     SourceLine,
     Window,
     annotated,
-    read_windows,
     shortened,
     sources_with_tokens,
     tagged,
-    until_pause,
 )
 
 T = TypeVar("T")
@@ -47,47 +45,6 @@ _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 NGRAMS = (3, 2)
 """Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
 bigrams prevent nearly all repetitions."""
-
-
-def _always() -> bool:
-    return True
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How lines are read, and what is reported of them."""
-
-    total: int | None = None
-    """Number of lines, for the progress bar."""
-    bar: Progress | None = None
-    """A progress bar to use; None: a new one."""
-    warn: bool = True
-    """Warn about lines unlike those of training, and about translations that repeat themselves."""
-    quiet: bool = False
-    """Show no progress bar."""
-    ready: Callable[[], bool] = _always
-    """Returns True if the next line is available. If not, the lines so far are translated without it."""
-    rank: int = 0
-    """The lines are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and sampling
-    use the number of each line in this file."""
-    num_ranks: int = 1
-    """See `rank`."""
-    growing: bool = False
-    """Translate the first lines in small windows, so that an interrupted command keeps them."""
-
-    def windows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-        """Yield the lines in windows, see `read_windows`."""
-        return read_windows(lines, ready=self.ready, rank=self.rank, num_ranks=self.num_ranks, growing=self.growing)
-
-    def line_bar(self) -> AbstractContextManager[Progress]:
-        """Return the progress bar, which counts lines."""
-        if self.bar is not None:
-            return nullcontext(self.bar)
-        return Progress("translating", total=self.total, unit="lines", quiet=self.quiet)
-
-
-DEFAULT_READING = Reading()
-"""A new progress bar, warnings, and all lines of a file, every one available at once."""
 
 
 class Translator(ABC):
@@ -196,7 +153,6 @@ class ModelTranslator(Translator):
             raise UsageError(f"the prefix has {prefix_tokens} tokens; {limit}")
         if options.to:
             self.tokenizer.tag_of(options.to)
-        windows = reading.windows(lines)
 
         def batches(together: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[_Work, list[SourceLine]]]:
             for first, window in together:
@@ -211,9 +167,7 @@ class ModelTranslator(Translator):
             return work, sources, search.candidates(sources) if sources else []
 
         with reading.line_bar() as bar:
-            for window in windows:
-                # If the backend takes batches in advance, a window is encoded while the one before is searched.
-                together = until_pause(window, windows, reading.ready) if search.backend.reads_ahead else [window]
+            for together in reading.groups(lines, ahead=search.backend.reads_ahead):
                 for work, sources, candidates in search.map(searched, batches(together)):
                     work.add(sources, candidates)
                     bar.update(len(sources))

@@ -24,7 +24,8 @@ from mtcli.terms.terms import Terms
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.recasing import Casing, Recaser
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
 
