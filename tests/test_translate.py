@@ -35,7 +35,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.translator import ModelTranslator, Translator, _Search
 from mtcli.translate.windows import Reading, SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
@@ -145,7 +145,7 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
 def batches_of(translator: Translator, ids: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the numbers of the lines in each batch of a beam search."""
     sources = [SourceLine(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
-    batches = translator._search_with(BEAM).batches(sources)
+    batches = _Search(translator.backend, BEAM, None).batches(sources)
     return [[source.number for source in batch] for batch in batches]
 
 

@@ -145,7 +145,7 @@ class ModelTranslator(Translator):
             UsageError: See there.
             NotFiniteError: See there.
         """
-        search = self._search_with(options)
+        search = _Search(self.backend.for_options(options), options, self.rerank)
         search.backend.check(options)
         prefix_tokens = len(self.tokenizer.encode_tgt([options.prefix])[0])
         if prefix_tokens > MAX_LINE_TOKENS:  # every token of it is a step of the decoder, so it would take hours
@@ -173,9 +173,6 @@ class ModelTranslator(Translator):
                     bar.update(len(sources))
                     if sources is work.batches[-1]:
                         yield from self._end_window(work, search, warn=reading.warn)
-
-    def _search_with(self, options: Options) -> "_Search":
-        return _Search(self.backend.for_options(options), options, self.rerank)
 
     def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
         """Encode the lines of one window, and divide those with tokens into batches."""
@@ -219,7 +216,7 @@ class ModelTranslator(Translator):
         lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
         if not lacking:  # a backend for these options may have to load a model
             return
-        search = self._search_with(options)
+        search = _Search(self.backend.for_options(options), options, self.rerank)
         for sources, candidates in search.batches_with_candidates(lacking):
             work.add(sources, candidates)
         self._repair(work, lacking, search)
@@ -320,45 +317,33 @@ class _Search:
         first, even if they have a higher score. The other translations are sorted by score, those of sampling by their
         first draw.
         """
-        options = self.options
-        found = self._search_once(sources, options)
-        if options.n_best > 1 and options.beam_size == 1 and not options.sample:
-            found = [[_with_length_penalty(each, options) for each in candidates] for candidates in found]
-        for wider in _wider_options(options):
-            self._search_wider(sources, wider, found)
-        found = [candidates[: options.n_best] for candidates in found]
-        if options.alignments:
+        wanted = self.options
+        found: list[list[Candidate]] = [[] for _ in sources]
+        for options in _searches(wanted if self.rerank is None else replace(wanted, scores=True)):
+            lacking = [index for index, candidates in enumerate(found) if len(candidates) < wanted.n_best]
+            size = max(1, len(sources) * wanted.beam_size // options.beam_size)  # all searches take the same memory
+            for start in range(0, len(lacking), size):
+                indices = lacking[start : start + size]
+                part = [sources[index] for index in indices]
+                merged = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(part, options)]
+                if self.rerank is not None:
+                    merged = self.rerank([source.line for source in part], merged)
+                for index, candidates in zip(indices, merged, strict=True):
+                    if wanted.n_best > 1 and options.beam_size == 1 and not options.sample:
+                        candidates = [_with_length_penalty(each, options) for each in candidates]
+                    if found[index] and not options.sample:  # the first draws are drawn again
+                        candidates = add_new_texts(found[index], candidates)
+                    found[index] = self._usable(sources[index], candidates)
+        found = [candidates[: wanted.n_best] for candidates in found]
+        if wanted.alignments:
             found = self._aligned(sources, found)
         return [tuple(candidates) for candidates in found]
-
-    def _search_once(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
-        """Search once. Return the different texts found for each source, best first, and only usable ones if any is."""
-        if self.rerank is not None:
-            options = replace(options, scores=True)
-        found = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(sources, options)]
-        if self.rerank is not None:
-            found = self.rerank([source.line for source in sources], found)
-        return [self._usable(*pair) for pair in zip(sources, found, strict=True)]
 
     def _usable(self, source: SourceLine, candidates: list[Candidate]) -> list[Candidate]:
         """Return the usable translations of a source if the options say so and it has any."""
         if not self.options.repairs or (self.options.n_best == 1 and _is_translated(source, candidates)):
             return candidates
         return usable(source.line, candidates)
-
-    def _search_wider(self, sources: Sequence[SourceLine], wider: Options, found: list[list[Candidate]]) -> None:
-        """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
-        options = self.options
-        lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
-        size = max(1, len(sources) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
-        for start in range(0, len(lacking), size):
-            part = lacking[start : start + size]
-            more = self._search_once([sources[i] for i in part], wider)
-            for i, merged in zip(part, more, strict=True):
-                if options.sample:
-                    found[i] = merged  # the first draws are drawn again
-                else:
-                    found[i] = self._usable(sources[i], add_new_texts(found[i], merged))
 
     def _aligned(self, sources: Sequence[SourceLine], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Add to each candidate of each source its word alignment."""
@@ -397,8 +382,9 @@ def _with_terms(translation: Translation, matches: Sequence[Match]) -> Translati
     return replace(translation, terms=tuple(uses(matches, translation.text)))
 
 
-def _wider_options(options: Options) -> Iterator[Options]:
-    """Yield the options of the searches that follow where a search finds too few different texts."""
+def _searches(options: Options) -> Iterator[Options]:
+    """Yield the options of a search, and of those that follow where it finds too few different texts."""
+    yield options
     if options.n_best == 1:
         return
     for factor in WIDER_FACTORS:
