@@ -26,8 +26,9 @@ from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.wording import counted
+from mtcli.text.frame import inside_of_frame
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
-from mtcli.text.placeholders import protected_of
+from mtcli.text.placeholders import protected_of, without_symbols
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
@@ -52,12 +53,12 @@ _NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
 
 
 Spaced = tuple[str, Inline, str]
-"""A sentence, and the white space before and after it."""
+"""A sentence, and what stays as it is before and after it: white space, and the signs of its frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSentence:
-    """A sentence of a segment, with the white space around it."""
+    """A sentence of a segment, with the white space and the signs around it (see `frame`)."""
 
     before: str
     content: Inline
@@ -114,7 +115,16 @@ class TranslatedSegment:
         if len(contents) == 1 and not (self.sentences[0].before or self.sentences[0].after):
             return contents[0]
         joined = _joined(self.sentences, contents)
-        return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
+        return joined if len(contents) == 1 or self._keeps_spans(joined, contents) else self.source
+
+    def _keeps_spans(self, joined: Inline, contents: Sequence[Inline]) -> bool:
+        """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
+        parts: list[str | Tag] = []
+        for each, content in zip(self.sentences, contents, strict=True):
+            parts += [each.before, *content, each.after]
+        apart = protected_of(part for part in parts if isinstance(part, str))
+        together = protected_of(part for part in joined if isinstance(part, str))
+        return apart.counts == together.counts
 
     def confidence(self, number: int = 0) -> float | None:
         """Return the mean confidence of the sentences of one of its translations, each weighted by its characters.
@@ -139,9 +149,8 @@ class TranslatedSegment:
         """Return True if a sentence has more tokens than usual, but not more than any in training."""
         if len(self.ids) <= usual_src or self.is_divided:
             return False
-        return any(
-            len(ids) > usual_src for ids in tokenizer.encode_src([text_of(each.asked) for each in self.sentences])
-        )
+        lines = [each.sentence.line for each in self.sentences if each.sentence is not None]
+        return any(len(ids) > usual_src for ids in tokenizer.encode_src(lines))
 
     def number_checks(self) -> Iterator[NumberCheck]:
         """Yield the differences of the numbers of each sentence from those of the best translation of the model."""
@@ -149,13 +158,6 @@ class TranslatedSegment:
             if each.match is None or not each.match.is_exact:
                 best = each.answers[0].content
                 yield check_numbers(text_with_references(each.asked), text_with_references(best))
-
-
-def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:
-    """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
-    apart = protected_of(part for content in contents for part in content if isinstance(part, str))
-    together = protected_of(part for part in joined if isinstance(part, str))
-    return apart.counts == together.counts
 
 
 @dataclass
@@ -243,6 +245,8 @@ class SegmentDivider:
             if known is not None:
                 return SegmentSentence(before, content, after, asked, None, known, match)
             match = None
+        before, content, after = _without_frame(spaced)
+        asked = _on_one_line(content)
         sentence = Sentence((*tag, *asked), self._preparation)
         near = match if sentence.has_letters else None
         return SegmentSentence(before, content, after, asked, sentence, (), near)
@@ -264,7 +268,7 @@ def _token_counter(
     known = {text: len(row) for text, row in zip(texts, ids, strict=True)}
 
     def num_tokens(text: str) -> int:
-        text, _ = recaser.known_form(text)
+        text, _ = recaser.known_form(without_symbols(text))  # which the model is not given
         number = known.get(text)
         return len(tokenizer.encode_src([text])[0]) if number is None else number
 
@@ -478,6 +482,16 @@ def _trimmed(sentence: Inline) -> Spaced:
         parts[-1] = last.rstrip()
         after = last[len(parts[-1]) :]
     return before, tuple(part for part in parts if part != ""), after
+
+
+def _without_frame(spaced: Spaced) -> Spaced:
+    """Separate a sentence also from the signs around it, see `frame`. Those beside a tag belong to the sentence."""
+    before, content, after = spaced
+    text = text_of(content)
+    if len(content) != 1 or text.isalnum():
+        return spaced
+    start, end = inside_of_frame(text)
+    return before + text[:start], (text[start:end],), text[end:] + after
 
 
 def _on_one_line(content: Inline) -> Inline:

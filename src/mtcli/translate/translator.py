@@ -40,6 +40,9 @@ R = TypeVar("R")
 WIDER_FACTORS = (2, 4)
 """Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
+NO_CHARACTER = "\ufffd"
+"""What the tokenizer writes for bytes that are no character."""
+
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 
 NGRAMS = (3, 2)
@@ -396,9 +399,14 @@ def _searches(options: Options) -> Iterator[Options]:
 
 
 def is_usable(line: str, text: str) -> bool:
-    """Return False if a translation repeats itself although its line does not, or is empty although it has words."""
+    """Return False for a translation that no reader can use, although the line is in order.
+
+    It repeats itself, is empty, or has bytes that are no character.
+    """
     if not text.strip():
         return not any(map(str.isalpha, line))
+    if NO_CHARACTER in text and NO_CHARACTER not in line:
+        return False
     return not added_repetition(line, text)
 
 

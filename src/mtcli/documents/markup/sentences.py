@@ -29,6 +29,7 @@ from mtcli.documents.markup.placement import diagonal_links, reinsert
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.terms.terms import Terms
+from mtcli.text.numbers import check_numbers
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.recasing import Casing, Recaser
 from mtcli.translate.translation import Candidate, Links, Options
@@ -124,9 +125,7 @@ class Sentence:
             source = source[1:]
         self.source = source
         self.preparation = preparation
-        self.decimals = preparation.decimals
-        self.joined = join_references(source, decimals=self.decimals)
-        self.pieces = pieces_of(self.joined, decimals=self.decimals)
+        self._divide(decimals=preparation.decimals)
         self.results: list[InlineTranslation] = []
         """The different translations so far, best first."""
         self.is_repaired = False
@@ -157,6 +156,12 @@ class Sentence:
         if not self._has_words:
             self.results = [InlineTranslation(self.source)]
 
+    def _divide(self, *, decimals: bool) -> None:
+        """Divide the source into text and marks. With `decimals`, all numbers are marks, see `Preparation`."""
+        self.decimals = decimals
+        self.joined = join_references(self.source, decimals=decimals)
+        self.pieces = pieces_of(self.joined, decimals=decimals)
+
     def _mark_up(self, pieces: Sequence[str | Tag], written: Mapping[int, str]) -> None:
         """Take the marks out of the text that the model is given, except for those that are written in it."""
         self.marked = mark_up(pieces, written)
@@ -171,6 +176,7 @@ class Sentence:
             if self.preparation.terms is not None:
                 text, copied = _with_terms(line, text, self.preparation.terms)
                 self._unchanged += copied
+        self._known_form = text
         self.line = f"{self.language_tag} {text}" if self.language_tag else text
         """The text that the model is given."""
 
@@ -195,13 +201,16 @@ class Sentence:
     def use_answers(self, candidates: Sequence[Candidate]) -> None:
         """Add what the model wrote to the results, unless something protected is lost or changed in it.
 
-        If the best translation has lost a placeholder, there is no result. If it has lost something else, it is
-        repaired.
+        If the best translation has lost a placeholder, or a number with a sign of decimals or groups, there is no
+        result. If it has lost something else, it is repaired.
         """
         answers = [self._restored(candidate) for candidate in candidates]
         best = answers[0]
         if not best.text.strip():
             self._keep_unanswered(best)
+            return
+        if self._lacks_localized_number(best.text):
+            self._divide(decimals=True)
             return
         for answer in answers:
             content: Inline | None
@@ -217,6 +226,13 @@ class Sentence:
                 self._repair(best)
             if not self.results or self.is_unanswered or self.is_given_up:
                 return
+
+    def _lacks_localized_number(self, translation: str) -> bool:
+        """Return True if a number with a sign of decimals or groups, which languages may write otherwise, is lost."""
+        line = self.marked.text
+        if self.decimals or not check_numbers(line, translation).missing:
+            return False
+        return find_protected(line, decimals=True) != find_protected(line)
 
     def repair(self, candidates: Sequence[Candidate]) -> None:
         """Add what the model wrote to the results, with everything that is protected."""
@@ -257,14 +273,19 @@ class Sentence:
     def _restored(self, candidate: Candidate) -> Candidate:
         """Return what the model wrote as one line, in capitals if the sentence is, and with links if this has tags."""
         line = self.marked.text
-        text = _without_controls(candidate.text, line)
+        text = _without_controls(candidate.text, line).strip()
         links = candidate.alignment
         if self.language_tag:  # the first word, which has no links
             links = tuple((src - 1, tgt) for src, tgt in links if src)
-        if self.preparation.recaser is not None and self._casing is not Casing.SENTENCE:
-            text = self.preparation.recaser.restored(text, self._casing, self._unchanged)
-        elif text != candidate.text:
+        if text != candidate.text.strip():
             links = ()
+        recaser = self.preparation.recaser
+        if text == self._known_form and self._casing is Casing.SENTENCE:
+            text = line
+        elif recaser is not None:
+            if line[-1:] != self._known_form[-1:] == text[-1:]:  # the mark at the end is one that the model lacks
+                text = text[:-1] + line[-1]
+            text = recaser.with_capital(recaser.restored(text, self._casing, self._unchanged), line)
         if self.has_tags and not links:
             links = diagonal_links(line, text)
         is_same = text == candidate.text and links == candidate.alignment
