@@ -137,7 +137,7 @@ def translator(args: argparse.Namespace) -> Callable[[Sequence[str]], list[str]]
     from dataclasses import replace
 
     from mtcli.translate.loading import load
-    from mtcli.translate.translator import Reading
+    from mtcli.translate.windows import Reading
 
     if args.side == "ours":
         import torch

@@ -35,7 +35,7 @@ from mtcli.text.lines import read_lines
 from mtcli.text.special_tokens import BOS, EOS, PAD
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.loading import load
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 NUM_LINES = 50
 MAX_POSITIONS = 1024

@@ -52,7 +52,8 @@ from mtcli.training.loading import load_batches
 from mtcli.training.optimizer import clip_norm_
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 Figures = dict[str, Any]
 DEVICE = torch.device("cuda")

@@ -38,7 +38,8 @@ from mtcli.training.learner import Learner, PendingStep
 from mtcli.training.loading import LoadedBatch, load_batches
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 WARMUP_STEPS = 8
 SENTENCES_PER_BATCH = {1: 512, 4: 256}

@@ -191,7 +191,7 @@ def translated_by_mtcli(model: Path, lines: list[str]) -> list[str]:
     """Translate lines as `mtcli translate` does, with the search of Argos Translate."""
     from mtcli.exchange.argos import SEARCH
     from mtcli.translate.loading import load
-    from mtcli.translate.translator import Reading
+    from mtcli.translate.windows import Reading
 
     translator, _, _ = load([model], "cpu")
     return [found.text for found in translator.translate(lines, SEARCH, Reading(warn=False))]

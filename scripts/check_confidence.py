@@ -34,7 +34,8 @@ from mtcli.text.letter_case import upper
 from mtcli.text.lines import Pair
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading
 
 MOST_LINES = 300
 """Lines of each kind that are compared with the pairs."""

@@ -28,7 +28,7 @@ from mtcli.storage.events import best_of, read_events
 from mtcli.text.lines import Pair, normalized
 from mtcli.translate.loading import load
 from mtcli.translate.memory import Entry, Memory
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 HEADER = "source\ttranslation\tdate\tnote\n"
 

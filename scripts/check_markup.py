@@ -48,13 +48,14 @@ from ibm_model1 import sure_translations
 from mtcli.corpus import demo
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of
 from mtcli.documents.markup.marks import shape_of
-from mtcli.documents.markup.sentences import translate_candidates
+from mtcli.documents.markup.sentences import Chunk, Preparation, Sentence, translate_sentences
 from mtcli.evaluation.metrics import score
 from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import protected_of
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 MAX_BLEU_DROP = 0.3
 MIN_AT_PLACE = 0.95
@@ -131,9 +132,11 @@ def faults_of(source: Inline, translation: Inline) -> list[str]:
 
 def translate_inline(sentences: Sequence[Inline], translator: Translator, options: Options) -> list[Inline]:
     """Return the best translation of each sentence."""
-    with Progress("translating", total=len(sentences), unit="sentences") as bar:
-        ((_, found),) = translate_candidates([(None, sentences)], translator, options, bar)
-    return [candidates[0].content for candidates in found]
+    preparation = Preparation(use_tokens=translator.tokenizer.has_placeholders)
+    chunk = Chunk([Sentence(sentence, preparation) for sentence in sentences])
+    with Progress("translating", total=chunk.num_asked, unit="sentences") as bar:
+        (translated,) = translate_sentences([chunk], translator, options, bar)
+    return [sentence.results[0].content for sentence in translated.sentences]
 
 
 def check_lines(arguments: argparse.Namespace, translator: Translator, options: Options) -> bool:

@@ -52,7 +52,8 @@ from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer, marker_id
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load, load_with_pytorch
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading
 
 MOST_TERMS = 2
 """Terms of a line, at most."""

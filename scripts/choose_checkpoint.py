@@ -29,7 +29,8 @@ from mtcli.storage import checkpoint, model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 CRITERIA = ("loss", "greedy BLEU", "greedy chrF", "beam BLEU", "beam chrF", "mean of ranks", "majority", "combined")
 SAMPLE_SIZES = (16, 32, 64, 100, 250, 500, 1000)

@@ -22,7 +22,8 @@ from mtcli.text.special_tokens import EOS
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.pytorch import PyTorchBackend
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytest.importorskip("sentencepiece")

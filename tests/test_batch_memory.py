@@ -19,8 +19,7 @@ from mtcli.translate.backends import pytorch
 from mtcli.translate.backends.backend import ROW_OVERHEAD
 from mtcli.translate.backends.pytorch import PyTorchBackend, SearchMemory
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
-from mtcli.translate.windows import MAX_LINE_TOKENS
+from mtcli.translate.windows import MAX_LINE_TOKENS, Reading
 
 BASE = ModelConfig(d_model=512, d_ff=2048, num_heads=8, num_encoder_layers=6, num_decoder_layers=6)
 GIGABYTE = 10**9

@@ -30,7 +30,8 @@ from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 HELD_OUT = toy_pairs(120, seed=9)
 LINES = ["red blue tree.", "Ana 42 moon house?", "stone."]

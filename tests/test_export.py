@@ -32,8 +32,8 @@ from mtcli.translate.backends.ctranslate2 import GIVE_THE_RUN, CTranslate2Backen
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Reading
-from mtcli.translate.windows import SourceLine
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading, SourceLine
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

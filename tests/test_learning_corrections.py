@@ -30,7 +30,7 @@ from mtcli.training.run import train
 from mtcli.training.trainer import Trainer
 from mtcli.training.validation import CorrectionFigures, PairsToScore, Validation
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 Train = Callable[..., Path]
 

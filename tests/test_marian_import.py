@@ -41,7 +41,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.documents import ByRule, translate_inline
+from helpers.documents import ByRule, chunk_of, translate_inline
 from helpers.toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mtcli.documents.markup.inline import Inline, Tag
 from mtcli.documents.markup.marks import is_faithful, mark_up, pieces_of, shape_of
 from mtcli.documents.markup.placement import Layout, diagonal_links
-from mtcli.documents.markup.sentences import translate_candidates
+from mtcli.documents.markup.sentences import Chunk, translate_sentences
 from mtcli.runtime.progress import Progress
 from mtcli.text.placeholders import TOKENS, Offsets, find_protected, protected_of, without_added
 from mtcli.text.words import character_spans
@@ -457,14 +457,17 @@ def test_sentences_without_words_do_not_delay_later_ones() -> None:
     texts = ["1", "one", "2", "two", "three", "3"]
     read: list[str] = []
 
-    def chunks() -> Iterator[tuple[str, list[Inline]]]:
+    translator = LineByLine(str.upper)
+
+    def chunks() -> Iterator[Chunk]:
         for text in texts:
             read.append(text)
-            yield text, [(text,)]
+            yield chunk_of([(text,)], translator)
 
     with Progress("translating", quiet=True) as bar:
-        found = translate_candidates(chunks(), LineByLine(str.upper), Options(), bar)
+        found = translate_sentences(chunks(), translator, Options(), bar)
         for number, text in enumerate(texts):
-            key, ((candidate,),) = next(found)
-            assert (key, candidate.content) == (text, (text.upper(),))
+            (sentence,) = next(found).sentences
+            (candidate,) = sentence.results
+            assert (sentence.source, candidate.content) == ((text,), (text.upper(),))
             assert len(read) <= number + 2

@@ -21,7 +21,8 @@ from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
 from mtcli.translate.streams import translations
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import DEFAULT_READING, Reading
 
 
 class Clock:

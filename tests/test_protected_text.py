@@ -34,7 +34,8 @@ from mtcli.text.words import word_spans
 from mtcli.translate import loading, streams
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 OPTIONS = Options(beam_size=1)
 
@@ -126,7 +127,11 @@ def test_protected_text_is_found_as_a_whole(text: str) -> None:
         assert [line[start:end] for start, end in find_protected(line)] == [text]
 
 
-@pytest.mark.parametrize("text", [text for text in SYMBOLS if text != "•"])  # which divides a line
+DIVIDING = ("•", "→", "⇒", "->", "=>")
+"""Symbols after which a line goes on with another sentence."""
+
+
+@pytest.mark.parametrize("text", [text for text in SYMBOLS if text not in DIVIDING])
 def test_the_model_is_not_given_symbols(text: str) -> None:
     """What no training text had would harm the translation of the words around it."""
     given = []
@@ -418,17 +423,27 @@ def test_placeholders_of_a_format_keep_their_order() -> None:
 
 
 def test_put_back_text_and_changed_numbers_cause_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    translator = ByRule(lambda line: line.replace("2024", "").replace("3.14", "2.7").upper())
+    translator = ByRule(lambda line: line.replace("2024", "").replace("31", "27").upper())
     translator.aligns = False
-    translate_text("in 2024 we came\n\nit is 3.14 long", translator, OPTIONS, src="en", tgt="de")
+    translate_text("in 2024 we came\n\nit is 31 long", translator, OPTIONS, src="en", tgt="de")
     assert "1 sentence: the model did not keep protected text" in caplog.text
-    assert "1 translation has other numbers than the source (3.14 missing, 2.7 added)" in caplog.text
+    assert "1 translation has other numbers than the source (31 missing, 27 added)" in caplog.text
     caplog.clear()
-    lines = BySentence(translator, "en", "de").translate(
-        ["all is well", "it is 3.14 long"], OPTIONS, Reading(quiet=True)
-    )
-    assert [found.text for found in lines] == ["ALL IS WELL", "IT IS 2.7 LONG"]
-    assert "line 2: the translation has other numbers than the line (3.14 missing, 2.7 added)" in caplog.text
+    lines = BySentence(translator, "en", "de").translate(["all is well", "it is 31 long"], OPTIONS, Reading(quiet=True))
+    assert [found.text for found in lines] == ["ALL IS WELL", "IT IS 27 LONG"]
+    assert "line 2: the translation has other numbers than the line (31 missing, 27 added)" in caplog.text
+
+
+@pytest.mark.parametrize("number", ["3.14", "2,5", "1,234.56", "1,234", "600 123 456"])
+@pytest.mark.parametrize("is_localized", [True, False])
+def test_a_number_with_signs_is_put_back_if_the_model_changes_it(number: str, is_localized: bool) -> None:
+    """`3.14` once became `314`, without a warning: only digits were compared."""
+    localized = number.translate(str.maketrans(".,", ",."))
+    written = localized if is_localized else "".join(filter(str.isdigit, number))[:-1]
+    translator = ByRule(lambda line: line.replace(number, written).upper())
+    translator.aligns = False
+    (found,) = BySentence(translator, "en", "de").translate([f"it is {number} long"], OPTIONS, Reading(quiet=True))
+    assert found.text == f"IT IS {localized if is_localized else number} LONG"
 
 
 @pytest.mark.parametrize(
@@ -553,12 +568,12 @@ def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_json_names_missing_and_added_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    translator = ByRule(lambda line: line.replace("3.14", "99"))
+    translator = ByRule(lambda line: line.replace("31", "99"))
     translator.aligns = False
     monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de")))
-    arguments = ["translate", "--model", str(tmp_path), "--format", "json", "it is 3.14 long", "it is 5 long"]
+    arguments = ["translate", "--model", str(tmp_path), "--format", "json", "it is 31 long", "it is 5 long"]
     records = list(map(json.loads, CliRunner().invoke(app, arguments).stdout.splitlines()))
-    assert records[0]["numbers"] == {"missing": ["3.14"], "added": ["99"]}
+    assert records[0]["numbers"] == {"missing": ["31"], "added": ["99"]}
     assert "numbers" not in records[1]
 
 

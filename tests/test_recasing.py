@@ -10,7 +10,7 @@ from mtcli.text.recasing import Casing, Recaser
 from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 SENTENCES = [
     ("en", "The dog likes Anna, and I like her too."),

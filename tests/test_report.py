@@ -20,7 +20,8 @@ from mtcli.runtime.page_template import STYLE_MARKER, page_template
 from mtcli.storage import model_file
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 Train = Callable[..., Path]
 

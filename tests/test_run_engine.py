@@ -33,7 +33,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.backends.run_engine import RunEngine, SearchComparison
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 pytest.importorskip("ctranslate2")
 

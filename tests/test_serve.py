@@ -46,7 +46,8 @@ from mtcli.text.languages import Direction
 from mtcli.translate.line_warnings import UNSEEN
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Translation
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 LINES = [source for source, _ in PAIRS[::5]]
 
@@ -489,7 +490,7 @@ def test_a_request_is_answered_in_time_and_counts_until_its_work_ends(monkeypatc
 def test_a_text_of_too_many_sentences_is_refused_before_it_is_split(
     text: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcli.documents.pipeline.SegmentTranslator.divide", lambda *_: pytest.fail("split"))
+    monkeypatch.setattr("mtcli.documents.pipeline.SegmentDivider.divide", lambda *_: pytest.fail("split"))
     with running(toy(), RequestLimits(waiting=1000, lines=9)) as site:
         status, answer, _ = site.json(path, q=text, source="en")
         assert status == 413

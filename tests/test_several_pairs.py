@@ -41,7 +41,8 @@ from mtcli.training.validation import PairsToScore, in_turn, score_test, validat
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.memory import read_memory
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 XX = Direction("en", "xx")
 YY = Direction("en", "yy")

@@ -52,8 +52,7 @@ from mtcli.text.words import continues_word
 from mtcli.translate import windows
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
-from mtcli.translate.windows import SourceLine
+from mtcli.translate.windows import Reading, SourceLine
 
 LINES = [src for src, _ in PAIRS[::31]]
 NO_WORDS = WordParts(begins=np.zeros(6, dtype=bool), ends=np.zeros(6, dtype=bool))

@@ -35,8 +35,8 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.streams import arguments, report_counts
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
-from mtcli.translate.windows import SourceLine, shortened_line
+from mtcli.translate.translator import ModelTranslator, Translator, _Search
+from mtcli.translate.windows import Reading, SourceLine, shortened_line
 
 PAIRS = toy_pairs(60)
 LINES = [source for source, _ in PAIRS[:17]]
@@ -136,16 +136,16 @@ def test_windows_grow_where_the_first_lines_are_wanted_early(monkeypatch: pytest
     monkeypatch.setattr(windows, "FIRST_WINDOW", 2)
     monkeypatch.setattr(windows, "WINDOW", 8)
     lines = [str(number) for number in range(25)]
-    found = list(windows.read_windows(lines, growing=True))
+    found = list(Reading(growing=True).windows(lines))
     assert [(first, len(window)) for first, window in found] == [(0, 2), (2, 4), (6, 8), (14, 8), (22, 3)]
     assert [line for _, window in found for line in window] == lines
-    assert [len(window) for _, window in windows.read_windows(lines)] == [8, 8, 8, 1]
+    assert [len(window) for _, window in Reading().windows(lines)] == [8, 8, 8, 1]
 
 
 def batches_of(translator: Translator, ids: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the numbers of the lines in each batch of a beam search."""
     sources = [SourceLine(*row) for row in zip(range(len(LINES)), LINES, ids, strict=True)]
-    batches = translator._search_with(BEAM).batches(sources)
+    batches = _Search(translator.backend, BEAM, None).batches(sources)
     return [[source.number for source in batch] for batch in batches]
 
 

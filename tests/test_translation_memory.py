@@ -20,7 +20,7 @@ from mtcli.errors import DataError
 from mtcli.text.words import word_texts, words_of
 from mtcli.translate.memory import Entry, Memory, MemoryMatch, compared_words, names_languages, read_memory
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 
 def memory_of(*pairs: tuple[str, str], near: float = 0.85) -> Memory:

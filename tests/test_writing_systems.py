@@ -20,7 +20,8 @@ from mtcli.training.averaging import average_run
 from mtcli.training.run import train
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 ENGLISH = [
     "The cat sleeps on the chair.",

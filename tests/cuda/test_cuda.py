@@ -27,7 +27,7 @@ from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.loading import load
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 pytestmark = needs_simulated_cuda
 

@@ -17,7 +17,7 @@ from mtcli.search.constraints import Limits
 from mtcli.search.greedy import greedy_search, sampler
 from mtcli.text.special_tokens import EOS
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 pytestmark = needs_simulated_cuda
 

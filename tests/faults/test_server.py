@@ -24,7 +24,7 @@ from helpers.toy import PAIRS, save_toy, toy
 from faults.conftest import Case
 from faults.inputs import failed
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 BODY = 100_000
 SECONDS = 6

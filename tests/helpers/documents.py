@@ -11,7 +11,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.plain_text import read_text
 from mtcli.documents.formats.registry import read_document
 from mtcli.documents.markup.inline import Inline
-from mtcli.documents.markup.sentences import translate_candidates
+from mtcli.documents.markup.sentences import Chunk, Preparation, Sentence, translate_sentences
 from mtcli.documents.pipeline import translate_document, translate_segments
 from mtcli.runtime.progress import Progress
 from mtcli.storage.translation_info import TranslationInfo
@@ -20,8 +20,8 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Candidate, Options, Translation
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
-from mtcli.translate.windows import SourceLine
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading, SourceLine
 
 READ = ReadOptions("in.txt", "en", "de")
 
@@ -94,6 +94,13 @@ def translate_inline(
     sentences: Iterable[Inline], translator: Translator, options: Options, *, warn: bool = True
 ) -> list[Inline]:
     """Return the best translation of each sentence with markup."""
+    chunk = chunk_of(sentences, translator)
     with Progress("translating", quiet=True) as bar:
-        ((_, found),) = translate_candidates([(None, sentences)], translator, options, bar, warn=warn)
-    return [candidates[0].content for candidates in found]
+        (translated,) = translate_sentences([chunk], translator, options, bar, warn=warn)
+    return [sentence.results[0].content for sentence in translated.sentences]
+
+
+def chunk_of(sentences: Iterable[Inline], translator: Translator) -> Chunk:
+    """Prepare sentences for a model, without recasing."""
+    preparation = Preparation(use_tokens=translator.tokenizer.has_placeholders)
+    return Chunk([Sentence(sentence, preparation) for sentence in sentences])

@@ -22,7 +22,8 @@ from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.backends.ctranslate2 import CTranslate2Backend
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading
 
 WORDS = {"one": "uno", "red": "rojo", "dog": "perro", "cat": "gato", "sees": "ve", "big": "grande"}
 PAIRS = [(f"{a} {b} {c}.", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}.") for a in WORDS for b in WORDS for c in WORDS]

@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from mtcli.documents.markup.inline import text_of
-from mtcli.documents.markup.sentences import InlineTranslation
-from mtcli.documents.pipeline import DividedSegments, SegmentTranslator, TranslatedSegment
+from mtcli.documents.markup.sentences import InlineTranslation, translate_sentences
+from mtcli.documents.pipeline import DividedSegments, SegmentDivider, TranslatedSegment
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms, uses
 from mtcli.text.placeholders import Offsets, find_protected, is_part_of_protected
@@ -26,8 +26,8 @@ from mtcli.translate.line_warnings import (
     warn_about_repetitions,
 )
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
-from mtcli.translate.windows import Window, until_pause
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import DEFAULT_READING, Reading, Window
 
 if TYPE_CHECKING:
     from mtcli.translate.memory import Memory
@@ -50,7 +50,7 @@ class BySentence(Translator):
             translator: The model.
             src: Source language.
             tgt: Target language, unless the options of a search name it.
-            memory: See `SegmentTranslator`. It is not used with `prefix` or `sample`.
+            memory: See `SegmentDivider`. It is not used with `prefix` or `sample`.
         """
         super().__init__(translator.backend)
         self.target_tokenizer = translator.target_tokenizer
@@ -77,41 +77,34 @@ class BySentence(Translator):
             return
         if options.to:
             self.target_tokenizer.tag_of(options.to)
-        by_sentence = SegmentTranslator(
-            self._translator,
-            replace(options, align_characters=True),
-            src=self._src,
-            tgt=self._tgt,
-            memory=self._memory,
-        )
+        options = replace(options, align_characters=True)
+        divider = SegmentDivider(self._translator, options, src=self._src, tgt=self._tgt, memory=self._memory)
 
-        def divided(
-            windows: Iterable[tuple[int, list[str]]],
-        ) -> Iterator[tuple[tuple[int, list[str]], DividedSegments]]:
+        def divided(windows: Iterable[tuple[int, list[str]]]) -> Iterator[DividedSegments]:
             for first, window in windows:
                 check_tags(window, first, self.target_tokenizer, options.to)
-                yield (first, window), by_sentence.divide((line,) for line in window)
+                yield divider.divide(((line,) for line in window), first)
 
-        windows = reading.windows(lines)
-        with Progress("translating", unit="sentences", quiet=reading.quiet) as sentences:
-            for window in windows:
-                together = until_pause(window, windows, reading.ready) if self._translator.reads_ahead else [window]
-                for (first, read), segments in by_sentence.translated(
-                    divided(together), sentences, warn=reading.warn, growing=reading.growing
+        with Progress("translating", unit="sentences", quiet=reading.quiet) as bar:
+            for windows in reading.groups(lines, ahead=self._translator.reads_ahead):
+                for window in translate_sentences(
+                    divided(windows), self._translator, options, bar, warn=reading.warn, growing=reading.growing
                 ):
-                    translations = [_translation(*pair, options) for pair in zip(read, segments, strict=True)]
+                    translations = [_translation(segment, options) for segment in window.segments]
                     if reading.warn:
-                        self._warn(read, first, options, segments)
-                        warn_about_repetitions(translations, first, options)
-                        warn_about_numbers(translations, first)
+                        self._warn(window, options)
+                        warn_about_repetitions(translations, window.first, options)
+                        warn_about_numbers(translations, window.first)
                     yield from translations
 
-    def _warn(self, lines: Sequence[str], first: int, options: Options, found: Sequence[TranslatedSegment]) -> None:
+    def _warn(self, divided: DividedSegments, options: Options) -> None:
         """Warn about lines unlike those of training."""
         tokenizer = self.tokenizer
-        window = Window(first, lines, [segment.ids for segment in found])
-        divided = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
-        warn_about_divided_lines(divided, self._translator.longest_src)
+        first = divided.first
+        found = divided.segments
+        window = Window(first, [segment.text for segment in found], [segment.ids for segment in found])
+        in_parts = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
+        warn_about_divided_lines(in_parts, self._translator.longest_src)
         usual = self._translator.usual_src
         is_long = (segment.has_long_sentence(tokenizer, usual) for segment in found)
         warn_about_long_sentences([number for number, long in enumerate(is_long, first + 1) if long], usual)
@@ -120,11 +113,12 @@ class BySentence(Translator):
             warn_about_missing_tags(window, self.target_tokenizer)
 
 
-def _translation(line: str, segment: TranslatedSegment, options: Options) -> Translation:
+def _translation(segment: TranslatedSegment, options: Options) -> Translation:
     """Return the translations of a line, without duplicates.
 
     Each joins one translation of each sentence: the text, the sums of the scores, the confidence, the word alignment.
     """
+    line = segment.text
     if not line.strip():
         return Translation(line, (Candidate("", 0.0, 0.0),))
     candidates: dict[str, Candidate] = {}
@@ -139,7 +133,7 @@ def _translation(line: str, segment: TranslatedSegment, options: Options) -> Tra
             text=text,
             log_prob=sum((each.log_prob for each in written), 0.0),
             score=sum((each.score for each in written), 0.0),
-            alignment=_alignment(line, text, segment, chosen) if options.alignments else (),
+            alignment=_alignment(segment, text, chosen) if options.alignments else (),
             confidence=segment.confidence(number),
             reverse_log_prob=sum(reverse) if reverse else None,
         )
@@ -149,11 +143,12 @@ def _translation(line: str, segment: TranslatedSegment, options: Options) -> Tra
     return replace(translation, terms=tuple(uses(options.terms.matches(line), translation.text)))
 
 
-def _alignment(line: str, text: str, segment: TranslatedSegment, chosen: Sequence[InlineTranslation]) -> Links:
+def _alignment(segment: TranslatedSegment, text: str, chosen: Sequence[InlineTranslation]) -> Links:
     """Return the word alignment of a line, given those of its sentences, which may lack protected text.
 
     Protected text and sentences that stay as they are are linked with themselves only, whatever the model attends to.
     """
+    line = segment.text
     lengths = [len(each.before) + len(text_of(each.content)) + len(each.after) for each in segment.sentences]
     starts = accumulate(lengths, initial=len(line) - sum(lengths))  # behind the tag of a target language
     places: set[tuple[int, int]] = set()

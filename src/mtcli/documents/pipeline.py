@@ -6,12 +6,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from mtcli.documents.formats.format import Document, RatedDocument, ReadOptions
 from mtcli.documents.formats.registry import needs_packages, read_document
 from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_of, text_with_references
-from mtcli.documents.markup.sentences import InlineTranslation, translate_candidates, with_tags_of
+from mtcli.documents.markup.sentences import (
+    Chunk,
+    InlineTranslation,
+    Preparation,
+    Sentence,
+    translate_sentences,
+    with_tags_of,
+)
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start
 from mtcli.documents.segmentation import is_plain, split_long, split_marks, split_segment
 from mtcli.errors import DataError, UsageError
@@ -19,8 +26,9 @@ from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.wording import counted
+from mtcli.text.frame import inside_of_frame
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
-from mtcli.text.placeholders import protected_of
+from mtcli.text.placeholders import protected_of, without_symbols
 from mtcli.text.recasing import Recaser
 from mtcli.text.repetitions import added_repetition
 from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
@@ -35,9 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-K = TypeVar("K")
-"""What a caller gives with a chunk, and gets with its translations."""
-
 MAX_BYTES = 64 * 2**20
 """Size limit of a document in bytes. A document is in memory as a whole."""
 
@@ -47,61 +52,79 @@ _NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
 """Ends of sentences after which Chinese and Japanese have no space."""
 
 
+Spaced = tuple[str, Inline, str]
+"""A sentence, and what stays as it is before and after it: white space, and the signs of its frame."""
+
+
 @dataclass(frozen=True, slots=True)
-class _SpacedSentence:
-    """A part of a segment that is translated, with the white space around it."""
+class SegmentSentence:
+    """A sentence of a segment, with the white space and the signs around it (see `frame`)."""
 
     before: str
     content: Inline
     after: str
+    asked: Inline
+    """The content on one line, as it is translated."""
+    sentence: Sentence | None
+    """The same on the way through the model; None: the memory translates it."""
+    known: Inline
+    """The translation of the memory; empty if the model translates it."""
+    match: "MemoryMatch | None"
+    """What the memory has for it: an exact match, which is its translation, or a near match."""
 
     @property
-    def has_space(self) -> bool:
-        """There is white space around it."""
-        return self.before != "" or self.after != ""
+    def answers(self) -> list[InlineTranslation]:
+        """Its different translations, best first."""
+        return [InlineTranslation(self.known)] if self.sentence is None else self.sentence.results
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedSegment:
-    """A paragraph with markup, its sentences and their translations."""
+    """A paragraph with markup, and its sentences. It has translations when its chunk is translated."""
 
-    source: Inline
-    """Without the tag of a target language."""
-    sentences: list[_SpacedSentence]
-    asked: list[Inline]
-    """Each sentence on one line, as it is translated."""
-    answers: list[list[InlineTranslation]]
-    """The different translations of each sentence, best first."""
-    is_divided: bool
-    """It has a sentence that is longer than any in training, which was translated in parts."""
+    text: str
+    """Its text, with the tag of a target language."""
     ids: Sequence[int]
-    """The source ids of its text, with that tag."""
-    found: "list[MemoryMatch | None]"
-    """What the memory has for each sentence: an exact match, which is its translation, or a near match."""
+    """The source ids of this text."""
+    source: Inline
+    """It without that tag."""
+    sentences: list[SegmentSentence]
+    is_divided: bool
+    """It has a sentence that is longer than any in training, which is translated in parts."""
 
     @property
     def matches(self) -> "tuple[MemoryMatch, ...]":
         """What the memory has for its sentences."""
-        return tuple(match for match in self.found if match is not None)
+        return tuple(each.match for each in self.sentences if each.match is not None)
 
     @property
     def num_candidates(self) -> int:
         """The number of its different translations."""
-        return max(map(len, self.answers), default=1)
+        return max((len(each.answers) for each in self.sentences), default=1)
 
     def chosen(self, number: int) -> list[InlineTranslation]:
         """Return one translation of each sentence, or its last one if it has fewer."""
-        return [candidates[min(number, len(candidates) - 1)] for candidates in self.answers]
+        all_answers = [each.answers for each in self.sentences]
+        return [answers[min(number, len(answers) - 1)] for answers in all_answers]
 
     def content(self, number: int = 0) -> Inline:
         """Return one of its translations, from 0."""
         contents = [answer.content for answer in self.chosen(number)]
-        if contents == self.asked:
+        if contents == [each.asked for each in self.sentences]:
             return self.source
-        if len(contents) == 1 and not self.sentences[0].has_space:
+        if len(contents) == 1 and not (self.sentences[0].before or self.sentences[0].after):
             return contents[0]
-        joined = _joined(self.sentences, list(zip(self.asked, contents, strict=True)))
-        return joined if len(contents) == 1 or _keeps_spans(joined, contents) else self.source
+        joined = _joined(self.sentences, contents)
+        return joined if len(contents) == 1 or self._keeps_spans(joined, contents) else self.source
+
+    def _keeps_spans(self, joined: Inline, contents: Sequence[Inline]) -> bool:
+        """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
+        parts: list[str | Tag] = []
+        for each, content in zip(self.sentences, contents, strict=True):
+            parts += [each.before, *content, each.after]
+        apart = protected_of(part for part in parts if isinstance(part, str))
+        together = protected_of(part for part in joined if isinstance(part, str))
+        return apart.counts == together.counts
 
     def confidence(self, number: int = 0) -> float | None:
         """Return the mean confidence of the sentences of one of its translations, each weighted by its characters.
@@ -110,93 +133,48 @@ class TranslatedSegment:
         """
         weighted = 0.0
         total = 0
-        for asked, answer in zip(self.asked, self.chosen(number), strict=True):
+        for each, answer in zip(self.sentences, self.chosen(number), strict=True):
             if answer.candidate.confidence is not None:
-                length = len(text_of(asked))
+                length = len(text_of(each.asked))
                 weighted += length * answer.candidate.confidence
                 total += length
         return weighted / total if total else None
 
-    def pairs(self) -> Iterator[tuple[Inline, list[InlineTranslation]]]:
-        """Yield each sentence, as it is translated, with its translations."""
-        yield from zip(self.asked, self.answers, strict=True)
-
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the text of each sentence, as it is translated, with that of its best translation."""
-        for asked, candidates in self.pairs():
-            yield text_of(asked), text_of(candidates[0].content)
+        for each in self.sentences:
+            yield text_of(each.asked), text_of(each.answers[0].content)
 
     def has_long_sentence(self, tokenizer: Tokenizer, usual_src: int) -> bool:
         """Return True if a sentence has more tokens than usual, but not more than any in training."""
         if len(self.ids) <= usual_src or self.is_divided:
             return False
-        return any(len(ids) > usual_src for ids in tokenizer.encode_src([text_of(asked) for asked in self.asked]))
+        lines = [each.sentence.line for each in self.sentences if each.sentence is not None]
+        return any(len(ids) > usual_src for ids in tokenizer.encode_src(lines))
 
     def number_checks(self) -> Iterator[NumberCheck]:
         """Yield the differences of the numbers of each sentence from those of the best translation of the model."""
-        for (asked, candidates), match in zip(self.pairs(), self.found, strict=True):
-            if match is not None and match.is_exact:
-                continue
-            yield check_numbers(text_with_references(asked), text_with_references(candidates[0].content))
+        for each in self.sentences:
+            if each.match is None or not each.match.is_exact:
+                best = each.answers[0].content
+                yield check_numbers(text_with_references(each.asked), text_with_references(best))
 
 
-def _keeps_spans(joined: Inline, contents: Iterable[Inline]) -> bool:
-    """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
-    apart = protected_of(part for content in contents for part in content if isinstance(part, str))
-    together = protected_of(part for part in joined if isinstance(part, str))
-    return apart.counts == together.counts
+@dataclass
+class DividedSegments(Chunk):
+    """Segments that are divided into sentences, and those of these that the model translates."""
+
+    segments: list[TranslatedSegment]
+    first: int = 0
+    """The number of the first segment in the text."""
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A sentence as it is translated."""
+class SegmentDivider:
+    """Divides paragraphs with markup into sentences. White space between the sentences stays as it is.
 
-    content: Inline
-    """It is on one line."""
-    known: Inline | None = None
-    """Its translation if that needs no model."""
-    match: "MemoryMatch | None" = None
-    """What the memory has for it."""
-    language_tag: Sequence[LanguageTag] = ()
-    """The tag of its target language, or none."""
-
-
-@dataclass(frozen=True)
-class DividedSegments:
-    """Segments that are divided into sentences."""
-
-    segments: list[Inline]
-    """They are without tags of target languages."""
-    sentences: list[tuple[list[_SpacedSentence], bool]]
-    """The sentences of each segment, and True if one of them was too long."""
-    asked: list[list[_Asked]]
-    """Each sentence of each segment."""
-    ids: Sequence[Sequence[int]]
-    """The source ids of the text of each segment, with its tag."""
-
-    @property
-    def contents(self) -> list[Inline]:
-        """What the model is given."""
-        asked = (one for sentences in self.asked for one in sentences if one.known is None)
-        return [(*one.language_tag, *one.content) for one in asked]
-
-    def results(self, found: Iterable[list[InlineTranslation]]) -> Iterator[TranslatedSegment]:
-        """Yield each segment with the translations of its sentences, given those of `contents`."""
-        remaining = iter(found)
-        rows = zip(self.segments, self.sentences, self.asked, self.ids, strict=True)
-        for segment, (sentences, is_divided), asked, ids in rows:
-            answers = [next(remaining) if one.known is None else [InlineTranslation(one.known)] for one in asked]
-            contents = [one.content for one in asked]
-            matches = [one.match for one in asked]
-            yield TranslatedSegment(segment, sentences, contents, answers, is_divided, ids, matches)
-
-
-class SegmentTranslator:
-    """Translates paragraphs with markup, sentence by sentence. White space between the sentences stays as it is.
-
-    This is the one path of the documents, of lines of text (`lines`) and of the server: it decides where sentences end
-    and which text is protected. Line breaks within a sentence become spaces for the model. A sentence that the model
-    does not change keeps them. A sentence without a letter, such as a number, stays as it is.
+    Documents, lines of text (`lines`) and the server use it: it decides where sentences end, and which text is
+    protected. Line breaks within a sentence become spaces for the model. A sentence that the model does not change
+    keeps them. A sentence without a letter, such as a number, stays as it is.
     """
 
     def __init__(
@@ -205,80 +183,73 @@ class SegmentTranslator:
         """Initialise it.
 
         Args:
-            translator: The model.
+            translator: The model that will translate the sentences.
             options: Options of the search.
             src: Source language.
             tgt: Target language, unless the options name it; empty if it is not known. See `numbers.same_signs`.
             memory: Translates the paragraphs and sentences that it has, in place of the model.
         """
-        self._translator = translator
-        self._options = options
+        self._tokenizer = translator.tokenizer
+        self._longest = min(translator.longest_src, MAX_LINE_TOKENS)
         self._src = src
         self._memory = memory
         self._recaser = Recaser(translator.tokenizer, src, options.to or tgt)
         self._decimals = same_signs(src, options.to or tgt)
+        self._preparation = Preparation(
+            use_tokens=translator.tokenizer.has_placeholders,
+            decimals=self._decimals,
+            recaser=self._recaser,
+            terms=options.terms,
+        )
 
-    def divide(self, segments: Iterable[Inline]) -> DividedSegments:
+    def divide(self, segments: Iterable[Inline], first: int = 0) -> DividedSegments:
         """Divide segments into sentences, and look these up in the memory. One that it has as a whole stays whole.
 
         The tag of a target language, with which a segment may begin, is for each of its sentences. The memory is for
         one target language, so it is not used for these.
 
+        Args:
+            segments: The segments.
+            first: The number of the first one in the text.
+
         Raises:
             UsageError: sentencex is not installed.
         """
-        tokenizer = self._translator.tokenizer
+        tokenizer = self._tokenizer
         whole = list(segments)
         texts = [text_of(segment) for segment in whole]
         ids = tokenizer.encode_src(texts)
         num_tokens = _token_counter(texts, ids, tokenizer, self._recaser)
-        longest = min(self._translator.longest_src, MAX_LINE_TOKENS)
-        rest: list[Inline] = []
-        sentences: list[tuple[list[_SpacedSentence], bool]] = []
-        asked: list[list[_Asked]] = []
+        divided: list[TranslatedSegment] = []
+        asked: list[Sentence] = []
         with needs_packages():
-            for tagged in whole:
+            for tagged, text, row in zip(whole, texts, ids, strict=True):
                 tag, segment = _without_language_tag(tagged, tokenizer)
                 memory = None if tag else self._memory
                 if memory is not None and _remembered(_on_one_line(segment), memory, decimals=self._decimals):
-                    found = [_trimmed(segment)], False
+                    parts, is_divided = [_trimmed(segment)], False
                 else:
-                    found = _sentences(segment, num_tokens, longest - len(tag), self._src)
-                contents = [_on_one_line(sentence.content) for sentence in found[0]]
-                rest.append(segment)
-                sentences.append(found)
-                known = [_asked(each, memory, decimals=self._decimals) for each in contents]
-                asked.append([replace(each, language_tag=tag) for each in known])
-        return DividedSegments(rest, sentences, asked, ids)
+                    parts, is_divided = _sentences(segment, num_tokens, self._longest - len(tag), self._src)
+                sentences = [self._prepared(part, tag, memory) for part in parts]
+                divided.append(TranslatedSegment(text, row, segment, sentences, is_divided))
+                asked += [each.sentence for each in sentences if each.sentence is not None]
+        return DividedSegments(asked, divided, first)
 
-    def translated(
-        self, chunks: Iterable[tuple[K, DividedSegments]], bar: Progress, *, warn: bool = True, growing: bool = False
-    ) -> Iterator[tuple[K, list[TranslatedSegment]]]:
-        """Yield the key of each chunk, and its paragraphs, translated.
-
-        Args:
-            chunks: A key of any type, and paragraphs that are divided. Those of the next chunk may be read before this
-                one is translated, see `markup.sentences.translate_candidates`: all sentences are one stream, so that
-                batches are full.
-            bar: Counts the sentences.
-            warn: Warn about sentences that are not translated, or whose protected text was put back.
-            growing: See `Translator.translate`.
-
-        Raises:
-            UsageError, NotFiniteError: See `Translator.translate`.
-        """
-        contents = (((key, divided), divided.contents) for key, divided in chunks)
-        for (key, divided), found in translate_candidates(
-            contents,
-            self._translator,
-            self._options,
-            bar,
-            recaser=self._recaser,
-            decimals=self._decimals,
-            warn=warn,
-            growing=growing,
-        ):
-            yield key, list(divided.results(found))
+    def _prepared(self, spaced: Spaced, tag: tuple[LanguageTag, ...], memory: "Memory | None") -> SegmentSentence:
+        """Prepare a sentence for the model, unless the memory has its translation."""
+        before, content, after = spaced
+        asked = _on_one_line(content)
+        match = None if memory is None else memory.find(text_with_references(asked))
+        if match is not None and match.is_exact:
+            known = with_tags_of(asked, match.entry.translation, decimals=self._decimals)
+            if known is not None:
+                return SegmentSentence(before, content, after, asked, None, known, match)
+            match = None
+        before, content, after = _without_frame(spaced)
+        asked = _on_one_line(content)
+        sentence = Sentence((*tag, *asked), self._preparation)
+        near = match if sentence.has_letters else None
+        return SegmentSentence(before, content, after, asked, sentence, (), near)
 
 
 def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[LanguageTag, ...], Inline]:
@@ -297,32 +268,17 @@ def _token_counter(
     known = {text: len(row) for text, row in zip(texts, ids, strict=True)}
 
     def num_tokens(text: str) -> int:
-        text, _ = recaser.known_form(text)
+        text, _ = recaser.known_form(without_symbols(text))  # which the model is not given
         number = known.get(text)
         return len(tokenizer.encode_src([text])[0]) if number is None else number
 
     return num_tokens
 
 
-def _asked(content: Inline, memory: "Memory | None", *, decimals: bool) -> _Asked:
-    """Return a sentence with the translation that needs no model: that of the memory, or itself without letters."""
-    match = None if memory is None else memory.find(text_with_references(content))
-    if match is not None and match.is_exact:
-        known = with_tags_of(content, match.entry.translation, decimals=decimals)
-        if known is not None:
-            return _Asked(content, known, match)
-        match = None
-    return _Asked(content, match=match) if _has_letters(content) else _Asked(content, content)
-
-
 def _remembered(segment: Inline, memory: "Memory", *, decimals: bool) -> bool:
     """Return True if the memory has the whole of a segment, and its tags can be placed."""
     match = memory.exact(text_with_references(segment))
     return match is not None and with_tags_of(segment, match.entry.translation, decimals=decimals) is not None
-
-
-def _has_letters(content: Inline) -> bool:
-    return any(map(str.isalpha, text_of(content)))
 
 
 def translate_segments(
@@ -336,7 +292,7 @@ def translate_segments(
     warn: bool = True,
     memory: "Memory | None" = None,
 ) -> list[TranslatedSegment]:
-    """Translate the paragraphs of a document, see `SegmentTranslator`.
+    """Translate the paragraphs of a document, see `SegmentDivider`.
 
     Args:
         segments: The paragraphs.
@@ -347,17 +303,17 @@ def translate_segments(
         quiet: Show no progress bar.
         warn: Warn about sentences that are divided, not translated, repeat themselves, or have other numbers. The
             warnings quote them.
-        memory: See `SegmentTranslator`.
+        memory: See `SegmentDivider`.
 
     Raises:
-        UsageError: `options.to` is missing or unknown; see also `SegmentTranslator.divide`.
+        UsageError: `options.to` is missing or unknown; see also `SegmentDivider.divide`.
         NotFiniteError: See `Translator.translate`.
     """
     check_target(translator.target_tokenizer, options.to)
-    by_sentence = SegmentTranslator(translator, options, src=src, tgt=tgt, memory=memory)
-    divided = by_sentence.divide(segments)
-    with Progress("translating", total=len(divided.contents), unit="sentences", quiet=quiet) as bar:
-        ((_, found),) = by_sentence.translated([(None, divided)], bar, warn=warn)
+    divided = SegmentDivider(translator, options, src=src, tgt=tgt, memory=memory).divide(segments)
+    with Progress("translating", total=divided.num_asked, unit="sentences", quiet=quiet) as bar:
+        (translated,) = translate_sentences([divided], translator, options, bar, warn=warn)
+    found = translated.segments
     if warn:
         _warn_about_divided(found, translator.longest_src)
         _warn_about_long_sentences(found, translator)
@@ -444,7 +400,7 @@ def translate_file(
         translator: The model.
         options: Options of the search.
         read_options: The name of the file, whose suffix is its type, see `read_document`, and the languages.
-        memory: See `SegmentTranslator`.
+        memory: See `SegmentDivider`.
 
     Returns:
         The paragraphs.
@@ -496,16 +452,14 @@ def _check_size(size: int, name: str) -> None:
         raise DataError(f"{name}: larger than {MAX_BYTES >> 20} MiB, the limit for a document; split it")
 
 
-def _sentences(
-    segment: Inline, num_tokens: Callable[[str], int], longest: int, src: str
-) -> tuple[list[_SpacedSentence], bool]:
+def _sentences(segment: Inline, num_tokens: Callable[[str], int], longest: int, src: str) -> tuple[list[Spaced], bool]:
     """Split a segment into sentences, and those of more than `longest` tokens into clauses.
 
     Returns:
         The parts, and True if a sentence was too long.
     """
     if is_plain(segment) and num_tokens(text_of(segment)) <= min(longest, MAX_LINE_TOKENS):
-        return [_SpacedSentence("", segment, "")], False
+        return [("", segment, "")], False
     sentences = []
     is_divided = False
     for sentence in split_segment(segment, src):
@@ -515,7 +469,7 @@ def _sentences(
     return sentences, is_divided
 
 
-def _trimmed(sentence: Inline) -> _SpacedSentence:
+def _trimmed(sentence: Inline) -> Spaced:
     """Separate a sentence from the white space at its ends."""
     parts = list(sentence)
     before = after = ""
@@ -527,7 +481,17 @@ def _trimmed(sentence: Inline) -> _SpacedSentence:
         last = parts[-1]
         parts[-1] = last.rstrip()
         after = last[len(parts[-1]) :]
-    return _SpacedSentence(before, tuple(part for part in parts if part != ""), after)
+    return before, tuple(part for part in parts if part != ""), after
+
+
+def _without_frame(spaced: Spaced) -> Spaced:
+    """Separate a sentence also from the signs around it, see `frame`. Those beside a tag belong to the sentence."""
+    before, content, after = spaced
+    text = text_of(content)
+    if len(content) != 1 or text.isalnum():
+        return spaced
+    start, end = inside_of_frame(text)
+    return before + text[:start], (text[start:end],), text[end:] + after
 
 
 def _on_one_line(content: Inline) -> Inline:
@@ -554,30 +518,25 @@ def _without_break(space: re.Match[str]) -> str:
     return "" if unspaced_at_end(before) and unspaced_at_start(after) else " "
 
 
-def _joined(sentences: Sequence[_SpacedSentence], pairs: Sequence[tuple[Inline, Inline]]) -> Inline:
-    """Join the translations of the sentences of one segment.
-
-    Args:
-        sentences: The sentences.
-        pairs: Each sentence as it was given to the model, and its translation.
-    """
+def _joined(sentences: Sequence[SegmentSentence], translations: Sequence[Inline]) -> Inline:
+    """Join the translations of the sentences of one segment."""
     joined: list[str | Tag] = []
-    followers = [*sentences[1:], _SpacedSentence("", (), "")]
-    for sentence, follower, (asked, answer) in zip(sentences, followers, pairs, strict=True):
-        unchanged = answer == asked
+    followers = [*sentences[1:], None]
+    for sentence, follower, answer in zip(sentences, followers, translations, strict=True):
+        unchanged = answer == sentence.asked
         joined.append(sentence.before)
         joined += sentence.content if unchanged else answer
         joined.append(sentence.after if unchanged else _space_after(sentence, answer, follower))
     return merged(joined)
 
 
-def _space_after(sentence: _SpacedSentence, answer: Inline, follower: _SpacedSentence) -> str:
+def _space_after(sentence: SegmentSentence, answer: Inline, follower: SegmentSentence | None) -> str:
     """Return the space after the translation of a sentence, which only some languages write.
 
     Where it was forgotten after a mark, it is written: the translation may lack the mark, and two words would meet, or
     the two sentences look like a name, as in `vino.De`.
     """
-    if follower.before or not follower.content:
+    if follower is None or follower.before or not follower.content:
         return sentence.after
     source = text_of(sentence.content)
     source_has_none = source.endswith(_NO_SPACE_AFTER)

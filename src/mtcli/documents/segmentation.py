@@ -7,7 +7,7 @@ from itertools import accumulate, islice, pairwise
 
 from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_with_references
 from mtcli.text import languages
-from mtcli.text.list_marks import LIST_OF_STARS
+from mtcli.text.list_marks import LIST_ON_ONE_LINE
 from mtcli.text.placeholders import find_protected
 from mtcli.text.writing_systems import UNSPACED
 from mtcli.translate.windows import MAX_LINE_TOKENS
@@ -63,9 +63,10 @@ A word with a capital inside a sentence may be a name, such as `System.Out`, so 
 _LONGEST_ABBREVIATION = 40
 """Characters before and after a mark that decide whether it ends a sentence or an abbreviation."""
 
-_BULLET = re.compile(r"(?<=\S)\s+(?=[•●▪◦‣]\s+\S)")
-_STAR = re.compile(r"(?<=\S)\s+(?=\*\s+\S)")
-"""The space before an item of a list on one line. Stars are bullets in a `LIST_OF_STARS`."""
+_BULLET = re.compile(r"(?<=\S)\s+(?=(?:[•●▪◦‣|→⇒↔⇔➔➜]|[-=]+>|<[-=]+>)\s+\S)")
+"""The space before an item of a list on one line, and before a bar or an arrow between two clauses."""
+_ITEM = {"*": re.compile(r"(?<=\S)\s+(?=\*\s+\S)"), "-": re.compile(r"(?<=\S)\s+(?=-\s+\S)")}
+"""The space before an item of a list whose first mark is this one, see `LIST_ON_ONE_LINE`."""
 
 _WORD = rf"[A-Za-z{_LETTERS}]++(?:['’-][A-Za-z{_LETTERS}]++)*+"
 _PLAIN = re.compile(rf"{_WORD}(?:,? {_WORD})*+[.!?]?")
@@ -99,14 +100,15 @@ def split_sentences(text: str, language: str) -> list[str]:
         ModuleNotFoundError: sentencex is not installed.
     """
     unspaced = [end for end in map(re.Match.end, _UNSPACED_END.finditer(text)) if _is_end(text, end, language)]
-    if len(text) <= WINDOW and not unspaced and not _MAY_END_INSIDE.search(text):
+    items = LIST_ON_ONE_LINE.match(text)
+    if len(text) <= WINDOW and not (unspaced or items or _MAY_END_INSIDE.search(text)):
         return [text] if text else []
     blocked = _Blocked(text)
     ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
     ends += unspaced
     ends += [match.end() for match in _BULLET.finditer(text)]
-    if LIST_OF_STARS.match(text):
-        ends += [match.end() for match in _STAR.finditer(text)]
+    if items:
+        ends += [match.end() for match in _ITEM[items[1]].finditer(text)]
     return _cut(text, [end for end in ends if end not in blocked])
 
 

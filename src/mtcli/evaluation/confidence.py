@@ -33,7 +33,8 @@ from mtcli.translate.confidence import (
 )
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 Floats = NDArray[np.float64]
 

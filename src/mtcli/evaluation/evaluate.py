@@ -33,7 +33,8 @@ from mtcli.text.writing_systems import unspaced
 from mtcli.translate.backends.exported import parse_provenance, provenance
 from mtcli.translate.loading import load, load_reranker
 from mtcli.translate.streams import lines_of, report_counts
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
 

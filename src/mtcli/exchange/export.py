@@ -35,7 +35,8 @@ from mtcli.translate.backends.exported import FORMAT
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.confidence import read_confidence
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading, Translator
+from mtcli.translate.translator import ModelTranslator, Translator
+from mtcli.translate.windows import Reading
 
 TARGETS = ("ctranslate2", "huggingface", "argos")
 """The libraries to export to."""

@@ -41,8 +41,8 @@ from mtcli.translate.line_warnings import MAX_TAGS_NAMED
 from mtcli.translate.scoring import likelihoods
 from mtcli.translate.streams import report_counts
 from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Reading, Translator
-from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import MAX_LINE_TOKENS, WINDOW, Reading
 
 log = logging.getLogger(__name__)
 

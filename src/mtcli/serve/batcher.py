@@ -20,8 +20,8 @@ from typing import Any
 from mtcli.documents.segmentation import split_sentences
 from mtcli.runtime.wording import counted
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
-from mtcli.translate.windows import MAX_LINE_TOKENS
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import DEFAULT_READING, MAX_LINE_TOKENS, Reading
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ from mtcli.terms.terms import Terms, parse_terms
 from mtcli.text.language_identifier import IdentifiedLanguage
 from mtcli.translate.line_warnings import warnings_of
 from mtcli.translate.translation import Candidate, Translation
-from mtcli.translate.translator import Reading
+from mtcli.translate.windows import Reading
 
 if TYPE_CHECKING:  # servers without a memory do not load its readers
     from mtcli.translate.memory import MemoryMatch

@@ -8,7 +8,7 @@ BULLET = re.compile(r"[-*+•‣#>|]\s+")
 NUMBER = re.compile(r"(?:\d{1,3}[.)]|[–—])\s+")
 """The mark of an item of a list, unless it is part of a sentence: `on the` / `3. October`."""
 
-LIST_OF_STARS = re.compile(r"\s*\*\s+\S.*\s\*\s")
+LIST_ON_ONE_LINE = re.compile(r"\s*([*-])\s+\S.*\s\1\s")
 """The beginning of a line with several items. It keeps its first mark, by which the others are known: `2 * 3` has none.
 """
 

@@ -108,6 +108,9 @@ _SAME_SIGNS = (
 
 _LOCALIZED = re.compile(r"[1-9]\d{0,2}(?:[.,'’\u00a0\u202f ]\d{3})+(?:[.,]\d+)?|\d+[.,]\d+")
 _ADDRESS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
+_DIGIT_GROUPS = re.compile(r"\d+")
+GROUP = 3
+"""Digits of a group."""
 _BETWEEN = re.compile("[/–−-]")
 _DIGITS = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
 _ROMAN = re.compile(r"\b[IVXLCDM]+\b")
@@ -157,9 +160,10 @@ class NumberCheck:
 
 
 def check_numbers(source: str, translation: str) -> NumberCheck:
-    """Compare the numbers of a translation with those of its source, by their digits.
+    """Compare the numbers of a translation with those of its source.
 
-    Separators do not count, nor does the order. `19` may become `XIX`. Numbers up to `SMALL` may become words and
+    The order does not count, nor do the signs of decimals and groups: `1.234,5` may become `1,234.5` or `1234.5`, but
+    not `12345`. `19` may become `XIX`. Numbers up to `SMALL` may become words and
     words may become such numbers: they are reported only if there are numbers on both sides that do not correspond.
     """
     wanted = _DIGITS.findall(source)
@@ -182,7 +186,24 @@ def check_numbers(source: str, translation: str) -> NumberCheck:
 
 def _key(number: str) -> str:
     """Return the digits of a number in ASCII."""
-    return "".join(str(digit(character)) for character in number if character.isdecimal())
+    return "".join(filter(str.isdecimal, _ascii(number)))
+
+
+def _ascii(number: str) -> str:
+    """Return a number with the digits 0 to 9 in place of those of other scripts."""
+    return "".join(str(digit(character)) if character.isdecimal() else character for character in number)
+
+
+def _values(number: str) -> set[str]:
+    """Return what a number may stand for, with a point before decimals: `1.234` is 1234 or 1.234."""
+    groups = _DIGIT_GROUPS.findall(_ascii(number))
+    *before, last = groups
+    values = set()
+    if all(len(group) == GROUP for group in groups[1:]):
+        values.add("".join(groups))
+    if before and all(len(group) == GROUP for group in before[1:]):
+        values.add(f"{''.join(before)}.{last}")
+    return values or {".".join(groups)}
 
 
 def _has_separators(number: str) -> bool:
@@ -196,7 +217,7 @@ def _is_any(_: str) -> bool:
 def _remove_equal(wanted: list[str], found: list[str], applies: Callable[[str], bool]) -> None:
     """Remove from both lists what they have in common, where `applies` is true of the number that is wanted."""
     for number in filter(applies, list(wanted)):
-        same = next((other for other in found if _key(other) == _key(number)), None)
+        same = next((other for other in found if _values(other) & _values(number)), None)
         if same is not None:
             wanted.remove(number)
             found.remove(same)
@@ -209,7 +230,7 @@ def _remove_joined(whole: list[str], parts: list[str], applies: Callable[[str], 
             end = next(
                 (
                     end
-                    for end in range(start + 1, min(start + _MAX_JOINED, len(parts)) + 1)
+                    for end in range(start + 2, min(start + _MAX_JOINED, len(parts)) + 1)
                     if _key("".join(parts[start:end])) == _key(number)
                 ),
                 None,

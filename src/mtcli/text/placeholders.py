@@ -167,6 +167,17 @@ def find_protected(text: str, *, decimals: bool = False) -> list[Offsets]:
     return [match.span() for match in _matches(text, decimals=decimals)]
 
 
+def without_symbols(text: str) -> str:
+    """Return a text without the symbols in it, see `symbols`."""
+    kept = []
+    end = 0
+    for start, next_end in find_protected(text):
+        if symbols.is_symbol(text[start:next_end]):
+            kept.append(text[end:start])
+            end = next_end
+    return "".join([*kept, text[end:]])
+
+
 def is_part_of_protected(span: Offsets, protected: Iterable[Offsets]) -> bool:
     """Return True if a span has a part of a protected one, but not all of it."""
     start, end = span

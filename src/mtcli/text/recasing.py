@@ -13,6 +13,7 @@ from functools import cache
 from mtcli.text import languages
 from mtcli.text.letter_case import capitalized, has_case, is_cased, lower, upper
 from mtcli.text.placeholders import Offsets, find_protected
+from mtcli.text.plain_characters import PlainCharacters
 from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG, Tokenizer
 from mtcli.text.writing_systems import combining_marks
 
@@ -20,7 +21,7 @@ CAPITALS_SHARE = 0.9
 """Share of capitals among the letters of a sentence from which it is in capitals: `THE NEW iPHONE` is."""
 
 MIN_CAPITALS = 4
-"""Letters of a single word in capitals that is recased. Shorter ones are mostly abbreviations."""
+"""Letters of a single word in capitals that is recased. Shorter ones are mostly abbreviations, but not before `!`."""
 
 MIN_TITLED = 3
 """Capitalized words, besides the first of the sentence, that are known in lower case, of a sentence in title case."""
@@ -39,6 +40,7 @@ _UNUSUAL = re.compile(r"[@_\\#\d]|\w\.\w")
 """A run of characters with such text is a name, an abbreviation or an address. Its case stays."""
 _ORDINAL = re.compile(r"\W*\d+[^\W\d_]{1,3}\W*")
 """A number with an ending, such as `21ST`, which is recased."""
+_FIRST_WORD = re.compile(r"[^\w]*([^\W\d_]\w*)")
 _ENGLISH_I = re.compile(r"i(?:['’]\w+)?")
 
 
@@ -50,6 +52,8 @@ class Casing(Enum):
     CAPITALS = auto()
     TITLE = auto()
     """Words begin with a capital, as in the titles of English books."""
+    WORD = auto()
+    """One word with a capital at its beginning, which the vocabulary has rather in lower case."""
 
 
 class Recaser:
@@ -62,6 +66,7 @@ class Recaser:
 
     def __init__(self, tokenizer: Tokenizer, src: str, tgt: str) -> None:
         self._tokenizer = tokenizer
+        self._plain = PlainCharacters(tokenizer)
         self._src = src
         self._tgt = tgt
         self._is_english = languages.base(src) == "en"
@@ -71,7 +76,8 @@ class Recaser:
 
     def known_form(self, text: str) -> tuple[str, Casing]:
         """Return a sentence as the model knows it, with the same length, and how it is written."""
-        casing = self._casing_of(text) if self._may_be_recased(text) else Casing.SENTENCE
+        text = self._plain.of(text)
+        casing = self._casing_of(text) if self._may_be_recased(text) else self._casing_of_word(text)
         if casing is Casing.SENTENCE:
             return text, casing
         spans = _word_spans(text, _fixed_spans(text))
@@ -82,10 +88,23 @@ class Recaser:
         for (start, next_end), word in zip(spans, words, strict=True):
             form = self._normal_form(word, casing)
             if not any(map(str.isalnum, LANGUAGE_TAG.sub("", text[:start]))):
-                form = capitalized(form, self._src)
+                capital = capitalized(form, self._src)
+                if len(words) > 1 or self._num_tokens[capital] <= self._num_tokens[form]:
+                    form = capital
             parts += [text[end:start], form]
             end = next_end
         return "".join([*parts, text[end:]]), casing
+
+    def _casing_of_word(self, text: str) -> Casing:
+        """Return how a text is written that may be one word with a capital at its beginning only."""
+        if " " in text or self._capitalizes_nouns:
+            return Casing.SENTENCE
+        word = _word_pattern().match(text)
+        if word is None or not _is_titled(word[0]):
+            return Casing.SENTENCE
+        self._count_tokens([word[0]])
+        small = self._num_tokens[lower(word[0], self._src)]
+        return Casing.WORD if small < self._num_tokens[word[0]] else Casing.SENTENCE
 
     def _may_be_recased(self, text: str) -> bool:
         """Return True if enough words begin with a capital; signs may stand before a few. It takes little time."""
@@ -104,7 +123,7 @@ class Recaser:
         letters = "".join(filter(str.isalpha, _without(text, fixed)))
         num_capitals = sum(map(str.isupper, letters))
         if num_capitals >= CAPITALS_SHARE * len(letters):
-            is_long = len(words) > 1 or num_capitals >= MIN_CAPITALS
+            is_long = len(words) > 1 or num_capitals >= MIN_CAPITALS or text.endswith(("!", "?"))
             return Casing.CAPITALS if is_long and any(len(word) > 1 for word in words) else Casing.SENTENCE
         others = words[1:]
         titled = [word for word in others if _is_titled(word)]
@@ -150,6 +169,8 @@ class Recaser:
             casing: How the sentence is written.
             kept: Text that stays as it is.
         """
+        if casing is Casing.WORD:
+            return capitalized(text, self._tgt)
         if casing is not Casing.CAPITALS:
             return text
         if not kept:
@@ -157,6 +178,17 @@ class Recaser:
         longest_first = sorted(kept, key=len, reverse=True)
         parts = re.split(f"({'|'.join(map(re.escape, longest_first))})", text)
         return "".join(part if part in kept else upper(part, self._tgt) for part in parts)
+
+    def with_capital(self, text: str, line: str) -> str:
+        """Return a translation with a capital at its beginning, if its line has one there.
+
+        A word stays if it is written in a way of its own, such as `iPhone`, or if the line has it too.
+        """
+        begins_with_capital = next(filter(str.isalnum, line), "").isupper()
+        word = _FIRST_WORD.match(text) if begins_with_capital else None
+        if word is None or not word[1].islower() or word[1] in line:
+            return text
+        return capitalized(text, self._tgt)
 
 
 @cache

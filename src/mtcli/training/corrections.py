@@ -15,7 +15,8 @@ from mtcli.training.time.budget import BUDGET_USED
 from mtcli.training.validation import CorrectionFigures, Validation
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from mtcli.text.lines import Pair
 from mtcli.training.time.timed_parts import FIRST_PART, Deadline, parts, spread
 from mtcli.translate.backends.pytorch import PyTorchBackend
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import ModelTranslator, Reading
+from mtcli.translate.translator import ModelTranslator
+from mtcli.translate.windows import Reading
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from mtcli.text.tokenizer.tokenizer import LANGUAGE_TAG
 from mtcli.translate.backends.backend import Backend
 from mtcli.translate.line_warnings import check_target
 from mtcli.translate.translation import Candidate, Links, Options, Translation
-from mtcli.translate.translator import DEFAULT_READING, Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import DEFAULT_READING, Reading
 
 
 class PivotTranslator(Translator):

@@ -16,8 +16,8 @@ from mtcli.runtime.signals import stopped_by_signals
 from mtcli.text.lines import Counts
 from mtcli.translate.streams import lines_of, report_counts
 from mtcli.translate.translation import Options, Translation
-from mtcli.translate.translator import Reading, Translator
-from mtcli.translate.windows import WINDOW
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import WINDOW, Reading
 
 log = logging.getLogger(__name__)
 

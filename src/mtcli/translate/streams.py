@@ -16,7 +16,8 @@ from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
 from mtcli.translate.translation import Options, Translation, pharaoh
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""

@@ -7,14 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
 from mtcli.errors import UsageError
 from mtcli.limits import BEAM_SIZE
-from mtcli.runtime.progress import Progress
 from mtcli.search.length import length_penalty
 from mtcli.terms.terms import Match, Terms, uses
 from mtcli.text.repetitions import added_repetition
@@ -25,15 +23,15 @@ from mtcli.translate.confidence import Confidence
 from mtcli.translate.line_warnings import check_tags, warn_about_lines, warn_about_missing_tags, warn_about_repetitions
 from mtcli.translate.translation import Candidate, Options, Rerank, Translation, add_new_texts, merge_by_text
 from mtcli.translate.windows import (
+    DEFAULT_READING,
     MAX_LINE_TOKENS,
+    Reading,
     SourceLine,
     Window,
     annotated,
-    read_windows,
     shortened,
     sources_with_tokens,
     tagged,
-    until_pause,
 )
 
 T = TypeVar("T")
@@ -42,52 +40,14 @@ R = TypeVar("R")
 WIDER_FACTORS = (2, 4)
 """Factors of the beam size, or of the number of draws, of further searches where the first finds too few texts."""
 
+NO_CHARACTER = "\ufffd"
+"""What the tokenizer writes for bytes that are no character."""
+
 _BLANK: tuple[Candidate, ...] = (Candidate("", 0.0, 0.0),)
 
 NGRAMS = (3, 2)
 """Sizes of the n-grams that the further searches block. Blocked trigrams change less of a long translation; blocked
 bigrams prevent nearly all repetitions."""
-
-
-def _always() -> bool:
-    return True
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How lines are read, and what is reported of them."""
-
-    total: int | None = None
-    """Number of lines, for the progress bar."""
-    bar: Progress | None = None
-    """A progress bar to use; None: a new one."""
-    warn: bool = True
-    """Warn about lines unlike those of training, and about translations that repeat themselves."""
-    quiet: bool = False
-    """Show no progress bar."""
-    ready: Callable[[], bool] = _always
-    """Returns True if the next line is available. If not, the lines so far are translated without it."""
-    rank: int = 0
-    """The lines are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and sampling
-    use the number of each line in this file."""
-    num_ranks: int = 1
-    """See `rank`."""
-    growing: bool = False
-    """Translate the first lines in small windows, so that an interrupted command keeps them."""
-
-    def windows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-        """Yield the lines in windows, see `read_windows`."""
-        return read_windows(lines, ready=self.ready, rank=self.rank, num_ranks=self.num_ranks, growing=self.growing)
-
-    def line_bar(self) -> AbstractContextManager[Progress]:
-        """Return the progress bar, which counts lines."""
-        if self.bar is not None:
-            return nullcontext(self.bar)
-        return Progress("translating", total=self.total, unit="lines", quiet=self.quiet)
-
-
-DEFAULT_READING = Reading()
-"""A new progress bar, warnings, and all lines of a file, every one available at once."""
 
 
 class Translator(ABC):
@@ -188,7 +148,7 @@ class ModelTranslator(Translator):
             UsageError: See there.
             NotFiniteError: See there.
         """
-        search = self._search_with(options)
+        search = _Search(self.backend.for_options(options), options, self.rerank)
         search.backend.check(options)
         prefix_tokens = len(self.tokenizer.encode_tgt([options.prefix])[0])
         if prefix_tokens > MAX_LINE_TOKENS:  # every token of it is a step of the decoder, so it would take hours
@@ -196,7 +156,6 @@ class ModelTranslator(Translator):
             raise UsageError(f"the prefix has {prefix_tokens} tokens; {limit}")
         if options.to:
             self.tokenizer.tag_of(options.to)
-        windows = reading.windows(lines)
 
         def batches(together: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[_Work, list[SourceLine]]]:
             for first, window in together:
@@ -211,17 +170,12 @@ class ModelTranslator(Translator):
             return work, sources, search.candidates(sources) if sources else []
 
         with reading.line_bar() as bar:
-            for window in windows:
-                # If the backend takes batches in advance, a window is encoded while the one before is searched.
-                together = until_pause(window, windows, reading.ready) if search.backend.reads_ahead else [window]
+            for together in reading.groups(lines, ahead=search.backend.reads_ahead):
                 for work, sources, candidates in search.map(searched, batches(together)):
                     work.add(sources, candidates)
                     bar.update(len(sources))
                     if sources is work.batches[-1]:
                         yield from self._end_window(work, search, warn=reading.warn)
-
-    def _search_with(self, options: Options) -> "_Search":
-        return _Search(self.backend.for_options(options), options, self.rerank)
 
     def _begin_window(self, first: int, lines: Sequence[str], search: "_Search", *, warn: bool) -> "_Work":
         """Encode the lines of one window, and divide those with tokens into batches."""
@@ -265,7 +219,7 @@ class ModelTranslator(Translator):
         lacking = [source for source in work.sources if _lacks_term(source.terms, work.found[source.number])]
         if not lacking:  # a backend for these options may have to load a model
             return
-        search = self._search_with(options)
+        search = _Search(self.backend.for_options(options), options, self.rerank)
         for sources, candidates in search.batches_with_candidates(lacking):
             work.add(sources, candidates)
         self._repair(work, lacking, search)
@@ -366,45 +320,33 @@ class _Search:
         first, even if they have a higher score. The other translations are sorted by score, those of sampling by their
         first draw.
         """
-        options = self.options
-        found = self._search_once(sources, options)
-        if options.n_best > 1 and options.beam_size == 1 and not options.sample:
-            found = [[_with_length_penalty(each, options) for each in candidates] for candidates in found]
-        for wider in _wider_options(options):
-            self._search_wider(sources, wider, found)
-        found = [candidates[: options.n_best] for candidates in found]
-        if options.alignments:
+        wanted = self.options
+        found: list[list[Candidate]] = [[] for _ in sources]
+        for options in _searches(wanted if self.rerank is None else replace(wanted, scores=True)):
+            lacking = [index for index, candidates in enumerate(found) if len(candidates) < wanted.n_best]
+            size = max(1, len(sources) * wanted.beam_size // options.beam_size)  # all searches take the same memory
+            for start in range(0, len(lacking), size):
+                indices = lacking[start : start + size]
+                part = [sources[index] for index in indices]
+                merged = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(part, options)]
+                if self.rerank is not None:
+                    merged = self.rerank([source.line for source in part], merged)
+                for index, candidates in zip(indices, merged, strict=True):
+                    if wanted.n_best > 1 and options.beam_size == 1 and not options.sample:
+                        candidates = [_with_length_penalty(each, options) for each in candidates]
+                    if found[index] and not options.sample:  # the first draws are drawn again
+                        candidates = add_new_texts(found[index], candidates)
+                    found[index] = self._usable(sources[index], candidates)
+        found = [candidates[: wanted.n_best] for candidates in found]
+        if wanted.alignments:
             found = self._aligned(sources, found)
         return [tuple(candidates) for candidates in found]
-
-    def _search_once(self, sources: Sequence[SourceLine], options: Options) -> list[list[Candidate]]:
-        """Search once. Return the different texts found for each source, best first, and only usable ones if any is."""
-        if self.rerank is not None:
-            options = replace(options, scores=True)
-        found = [merge_by_text(each, sampled=options.sample) for each in self.backend.search(sources, options)]
-        if self.rerank is not None:
-            found = self.rerank([source.line for source in sources], found)
-        return [self._usable(*pair) for pair in zip(sources, found, strict=True)]
 
     def _usable(self, source: SourceLine, candidates: list[Candidate]) -> list[Candidate]:
         """Return the usable translations of a source if the options say so and it has any."""
         if not self.options.repairs or (self.options.n_best == 1 and _is_translated(source, candidates)):
             return candidates
         return usable(source.line, candidates)
-
-    def _search_wider(self, sources: Sequence[SourceLine], wider: Options, found: list[list[Candidate]]) -> None:
-        """Search again with wider options where fewer than `n_best` texts are found, and add to `found` in place."""
-        options = self.options
-        lacking = [i for i, candidates in enumerate(found) if len(candidates) < options.n_best]
-        size = max(1, len(sources) * options.beam_size // wider.beam_size)  # takes as much memory as the first search
-        for start in range(0, len(lacking), size):
-            part = lacking[start : start + size]
-            more = self._search_once([sources[i] for i in part], wider)
-            for i, merged in zip(part, more, strict=True):
-                if options.sample:
-                    found[i] = merged  # the first draws are drawn again
-                else:
-                    found[i] = self._usable(sources[i], add_new_texts(found[i], merged))
 
     def _aligned(self, sources: Sequence[SourceLine], found: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Add to each candidate of each source its word alignment."""
@@ -443,8 +385,9 @@ def _with_terms(translation: Translation, matches: Sequence[Match]) -> Translati
     return replace(translation, terms=tuple(uses(matches, translation.text)))
 
 
-def _wider_options(options: Options) -> Iterator[Options]:
-    """Yield the options of the searches that follow where a search finds too few different texts."""
+def _searches(options: Options) -> Iterator[Options]:
+    """Yield the options of a search, and of those that follow where it finds too few different texts."""
+    yield options
     if options.n_best == 1:
         return
     for factor in WIDER_FACTORS:
@@ -456,9 +399,14 @@ def _wider_options(options: Options) -> Iterator[Options]:
 
 
 def is_usable(line: str, text: str) -> bool:
-    """Return False if a translation repeats itself although its line does not, or is empty although it has words."""
+    """Return False for a translation that no reader can use, although the line is in order.
+
+    It repeats itself, is empty, or has bytes that are no character.
+    """
     if not text.strip():
         return not any(map(str.isalpha, line))
+    if NO_CHARACTER in text and NO_CHARACTER not in line:
+        return False
     return not added_repetition(line, text)
 
 

@@ -1,9 +1,11 @@
-"""Windows: the lines of a text that are read, sorted by length and translated together."""
+"""Windows: the lines of a text that are read, sorted by length and translated together, and how they are read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 
+from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Match
 from mtcli.text.tokenizer.tokenizer import Annotation, Tokenizer
 
@@ -46,61 +48,90 @@ class SourceLine:
     terms: Sequence[Match] = ()
 
 
-def read_windows(
-    lines: Iterable[str],
-    *,
-    ready: Callable[[], bool] = lambda: True,
-    rank: int = 0,
-    num_ranks: int = 1,
-    growing: bool = False,
-) -> Iterator[tuple[int, list[str]]]:
-    """Divide a text into windows of `WINDOW` lines. A window is shorter if the next line is not available yet.
-
-    Args:
-        lines: The lines of the text, or those of one rank's windows.
-        ready: Returns True if the next line is available.
-        rank: `lines` are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of the text.
-        num_ranks: See `rank`.
-        growing: Begin with `FIRST_WINDOW` lines; not with several ranks.
-
-    Yields:
-        The number of the window's first line in the text, from 0, and the lines.
-    """
-    remaining = iter(lines)
-    first = rank * WINDOW
-    size = min(FIRST_WINDOW, WINDOW) if growing else WINDOW
-    while window := _next_lines(remaining, ready, size):
-        yield first, window
-        size = min(2 * size, WINDOW)
-        first += len(window) if num_ranks == 1 else num_ranks * WINDOW
+def _always() -> bool:
+    return True
 
 
-def until_pause(
-    window: tuple[int, list[str]], windows: Iterator[tuple[int, list[str]]], ready: Callable[[], bool]
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield a window and those after it, until the next line is not available yet.
+@dataclass(frozen=True)
+class Reading:
+    """How lines are read, and what is reported of them."""
 
-    Args:
-        window: The first window.
-        windows: Those after it, see `read_windows`.
-        ready: Returns True if the next line is available.
-    """
-    following: tuple[int, list[str]] | None = window
-    while following is not None:
-        yield following
-        _, lines = following
-        # A smaller window ends at a pause, or at the end of the text.
-        may_follow = len(lines) >= min(FIRST_WINDOW, WINDOW) and ready()
-        following = next(windows, None) if may_follow else None
+    total: int | None = None
+    """Number of lines, for the progress bar."""
+    bar: Progress | None = None
+    """A progress bar to use; None: a new one."""
+    warn: bool = True
+    """Warn about lines unlike those of training, and about translations that repeat themselves."""
+    quiet: bool = False
+    """Show no progress bar."""
+    ready: Callable[[], bool] = _always
+    """Returns True if the next line is available. If not, the lines so far are translated without it."""
+    rank: int = 0
+    """The lines are the windows `rank`, `rank + num_ranks`, `rank + 2 · num_ranks`, … of a file. Warnings and sampling
+    use the number of each line in this file."""
+    num_ranks: int = 1
+    """See `rank`."""
+    growing: bool = False
+    """Translate the first lines in small windows, so that an interrupted command keeps them; not with several ranks."""
+
+    def groups(self, lines: Iterable[str], *, ahead: bool) -> Iterator[Iterator[tuple[int, list[str]]]]:
+        """Divide lines into groups of windows. The windows of a group are one stream for a translator.
+
+        Args:
+            lines: The lines.
+            ahead: The translator takes a window before it has translated the one before. A group then ends where the
+                next line is not available yet. Otherwise each window is a group.
+
+        Yields:
+            Windows, see `windows`. Each is read when it is taken; all of a group must be taken before the next group.
+        """
+        windows = self.windows(lines)
+        for window in windows:
+            yield self._until_pause(window, windows) if ahead else iter([window])
+
+    def windows(self, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+        """Divide lines into windows of `WINDOW` lines. A window is shorter if the next line is not available yet.
+
+        Yields:
+            The number of the window's first line in the text, from 0, and the lines.
+        """
+        remaining = iter(lines)
+        first = self.rank * WINDOW
+        size = min(FIRST_WINDOW, WINDOW) if self.growing else WINDOW
+        while window := self._next_lines(remaining, size):
+            yield first, window
+            size = min(2 * size, WINDOW)
+            first += len(window) if self.num_ranks == 1 else self.num_ranks * WINDOW
+
+    def _next_lines(self, lines: Iterator[str], size: int) -> list[str]:
+        window: list[str] = []
+        for line in lines:
+            window.append(line)
+            if len(window) == size or not self.ready():
+                break
+        return window
+
+    def _until_pause(
+        self, window: tuple[int, list[str]], windows: Iterator[tuple[int, list[str]]]
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield a window and those after it, until the next line is not available yet."""
+        following: tuple[int, list[str]] | None = window
+        while following is not None:
+            yield following
+            _, lines = following
+            # A smaller window ends at a pause, or at the end of the text.
+            may_follow = len(lines) >= min(FIRST_WINDOW, WINDOW) and self.ready()
+            following = next(windows, None) if may_follow else None
+
+    def line_bar(self) -> AbstractContextManager[Progress]:
+        """Return the progress bar, which counts lines."""
+        if self.bar is not None:
+            return nullcontext(self.bar)
+        return Progress("translating", total=self.total, unit="lines", quiet=self.quiet)
 
 
-def _next_lines(lines: Iterator[str], ready: Callable[[], bool], size: int) -> list[str]:
-    window: list[str] = []
-    for line in lines:
-        window.append(line)
-        if len(window) == size or not ready():
-            break
-    return window
+DEFAULT_READING = Reading()
+"""A new progress bar, warnings, and all lines of a file, every one available at once."""
 
 
 def sources_with_tokens(window: Window, tokenizer: Tokenizer) -> list[SourceLine]:

@@ -17,7 +17,7 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.formats.slots import SlotDocument, Span, raw
 from mtcli.documents.markup.inline import Inline
 from mtcli.documents.markup.wrapping import unspaced_at_end, unspaced_at_start, wrap
-from mtcli.text.list_marks import BULLET, LIST_OF_STARS, NUMBER
+from mtcli.text.list_marks import BULLET, LIST_ON_ONE_LINE, NUMBER
 
 MIN_WIDTH = 40
 """Cells of the longest line of a wrapped paragraph, at least. A cell is the width of a Latin letter."""
@@ -87,7 +87,7 @@ def _blocks(text: str) -> Iterator[list[_Line]]:
             yield block
             block = []
         if content:
-            line_text = content[mark.end() :] if mark and not LIST_OF_STARS.match(content) else content
+            line_text = content[mark.end() :] if mark and not LIST_ON_ONE_LINE.match(content) else content
             start = match[0].index(content) + len(content) - len(line_text)
             block.append(_Line(match.start() + start, match[0][:start], line_text))
     if block:

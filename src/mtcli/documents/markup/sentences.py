@@ -9,27 +9,34 @@ in like tags. Every result is checked.
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import TypeVar
 from unicodedata import normalize
 
-from mtcli.documents.markup.inline import Inline, LanguageTag, Tag, merged, text_with_references, unprotected
+from mtcli.documents.markup.inline import (
+    Inline,
+    LanguageTag,
+    Tag,
+    merged,
+    text_of,
+    text_with_references,
+    unprotected,
+)
 from mtcli.documents.markup.marks import is_faithful, join_references, mark_up, pieces_of, with_joined_neighbors
 from mtcli.documents.markup.placement import diagonal_links, reinsert
 from mtcli.runtime.progress import Progress
 from mtcli.runtime.wording import counted
 from mtcli.terms.terms import Terms
+from mtcli.text.numbers import check_numbers
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.recasing import Casing, Recaser
-from mtcli.translate.translation import Candidate, Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translation import Candidate, Links, Options
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
-
-K = TypeVar("K")
-"""What a caller gives with a chunk, and gets with its translations."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
@@ -60,7 +67,7 @@ def with_tags_of(sentence: Inline, translation: str, *, decimals: bool = False) 
     Args:
         sentence: The sentence.
         translation: The translation of its text, with the characters of its references.
-        decimals: See `translate_candidates`.
+        decimals: See `Preparation`.
     """
     first, last = _without_outer_tags(sentence)
     before, inner, after = sentence[:first], sentence[first:last], sentence[last:]
@@ -69,10 +76,9 @@ def with_tags_of(sentence: Inline, translation: str, *, decimals: bool = False) 
         start = text[: len(text) - len(text.lstrip())]
         end = text[len(text.rstrip()) :]
         return merged([*before, start, translation.strip(), end, *after])
-    prepared = _Sentence(sentence, use_tokens=False, decimals=decimals)
+    prepared = Sentence(sentence, Preparation(decimals=decimals))
     links = diagonal_links(prepared.marked.text, translation)
-    placed = prepared.whole(reinsert(prepared.marked, translation, links))
-    return placed if prepared.is_faithful(placed) else None
+    return prepared.with_marks(translation, links)
 
 
 def _without_outer_tags(sentence: Inline) -> tuple[int, int]:
@@ -90,18 +96,36 @@ def _is_wordless_tag(part: str | Tag) -> bool:
     return isinstance(part, Tag) and not part.is_content and not part.text
 
 
-class _Sentence:
-    """A sentence on its way to its translation."""
+@dataclass(frozen=True)
+class Preparation:
+    """How the sentences of a text are prepared for a model."""
 
-    def __init__(self, source: Inline, *, use_tokens: bool, decimals: bool) -> None:
+    use_tokens: bool = False
+    """The model was trained with tokens for placeholders."""
+    decimals: bool = False
+    """The two languages write decimals alike, see `numbers.same_signs`."""
+    recaser: Recaser | None = None
+    """Brings sentences in capitals or title case to a form that any model knows; None: they stay."""
+    terms: Terms | None = None
+    """See `Options.terms`."""
+
+
+class Sentence:
+    """A sentence on its way to its translation. One without words is its own translation.
+
+    Args:
+        source: The sentence. A tag may have its partner in another one; the tag of a language comes first.
+        preparation: How it is prepared.
+    """
+
+    def __init__(self, source: Inline, preparation: Preparation) -> None:
         self.language_tag = ""
         if source and isinstance(source[0], LanguageTag):
             self.language_tag = source[0].raw
             source = source[1:]
         self.source = source
-        self.decimals = decimals
-        self.joined = join_references(source, decimals=decimals)
-        self.pieces = pieces_of(self.joined, decimals=decimals)
+        self.preparation = preparation
+        self._divide(decimals=preparation.decimals)
         self.results: list[InlineTranslation] = []
         """The different translations so far, best first."""
         self.is_repaired = False
@@ -116,7 +140,7 @@ class _Sentence:
         for index in content:
             mark = self.pieces[index]
             assert isinstance(mark, Tag)
-            if use_tokens and len(content) <= len(TOKENS):
+            if preparation.use_tokens and len(content) <= len(TOKENS):
                 token = TOKENS[len(written)]
                 written[index] = token
                 self.mark_of_token[token] = mark
@@ -128,38 +152,174 @@ class _Sentence:
                 self.mark_of_token[piece.text] = piece
         self.has_placeholders = bool(written)
         self.has_marks = any(isinstance(piece, Tag) for piece in self.pieces)
-        self.marked = mark_up(self.pieces, written)
+        self._mark_up(self.pieces, written)
+        if not self._has_words:
+            self.results = [InlineTranslation(self.source)]
+
+    def _divide(self, *, decimals: bool) -> None:
+        """Divide the source into text and marks. With `decimals`, all numbers are marks, see `Preparation`."""
+        self.decimals = decimals
+        self.joined = join_references(self.source, decimals=decimals)
+        self.pieces = pieces_of(self.joined, decimals=decimals)
+
+    def _mark_up(self, pieces: Sequence[str | Tag], written: Mapping[int, str]) -> None:
+        """Take the marks out of the text that the model is given, except for those that are written in it."""
+        self.marked = mark_up(pieces, written)
+        text = line = self.marked.text
+        self._casing = Casing.SENTENCE
+        self._unchanged: list[str] = []
+        """Texts that stay as they are where the casing of a translation is restored."""
+        if self.preparation.recaser is not None:
+            text, self._casing = self.preparation.recaser.known_form(line)
+        if self._casing is not Casing.SENTENCE:
+            self._unchanged = [line[start:end] for start, end in find_protected(line, decimals=self.decimals)]
+            if self.preparation.terms is not None:
+                text, copied = _with_terms(line, text, self.preparation.terms)
+                self._unchanged += copied
+        self._known_form = text
+        self.line = f"{self.language_tag} {text}" if self.language_tag else text
+        """The text that the model is given."""
 
     @property
-    def has_words(self) -> bool:
+    def has_letters(self) -> bool:
+        """Its text has letters, besides its tags."""
+        return any(map(str.isalpha, text_of(self.source)))
+
+    @property
+    def has_tags(self) -> bool:
+        """There are tags to be put into the translation, by its word alignment."""
+        return bool(self.marked.root.children)
+
+    @property
+    def _has_words(self) -> bool:
         """There is something to translate."""
+        if not self.has_letters:
+            return False
         text = without_added(self.marked.text, Counter(), numbers=True, decimals=self.decimals)
         return any(character.isalpha() for character in text)
 
-    def keep_unanswered(self, answer: Candidate) -> None:
+    def use_answers(self, candidates: Sequence[Candidate]) -> None:
+        """Add what the model wrote to the results, unless something protected is lost or changed in it.
+
+        If the best translation has lost a placeholder, or a number with a sign of decimals or groups, there is no
+        result. If it has lost something else, it is repaired.
+        """
+        answers = [self._restored(candidate) for candidate in candidates]
+        best = answers[0]
+        if not best.text.strip():
+            self._keep_unanswered(best)
+            return
+        if self._lacks_localized_number(best.text):
+            self._divide(decimals=True)
+            return
+        for answer in answers:
+            content: Inline | None
+            if answer.text == self.marked.text:
+                content = self.source
+            elif self.has_marks or find_protected(answer.text, decimals=self.decimals):
+                content = self.with_marks(answer.text, answer.alignment)
+            else:
+                content = self._whole([answer.text])
+            if content is not None and answer.text.strip():
+                self._add(content, answer)
+            elif answer is best and not self.has_placeholders:
+                self._repair(best)
+            if not self.results or self.is_unanswered or self.is_given_up:
+                return
+
+    def _lacks_localized_number(self, translation: str) -> bool:
+        """Return True if a number with a sign of decimals or groups, which languages may write otherwise, is lost."""
+        line = self.marked.text
+        if self.decimals or not check_numbers(line, translation).missing:
+            return False
+        return find_protected(line, decimals=True) != find_protected(line)
+
+    def repair(self, candidates: Sequence[Candidate]) -> None:
+        """Add what the model wrote to the results, with everything that is protected."""
+        for candidate in candidates:
+            if not self.results or not (self.is_unanswered or self.is_given_up):
+                self._repair(self._restored(candidate))
+
+    def _repair(self, answer: Candidate) -> None:
+        """Add a faithful translation to the results, whatever the model wrote.
+
+        First, what the model added is deleted. If marks and text together still look like another placeholder, all
+        signs but the most common ones are deleted. The last resort is the source.
+        """
+        is_first = not self.results
+        self.is_repaired = True
+        wanted = protected_of((part for part in merged(self.joined) if isinstance(part, str)), decimals=self.decimals)
+        protected = without_added(
+            self._without_references(answer.text),
+            Counter(),
+            numbers=not wanted.has_free_numbers,
+            source=wanted.counts,
+            decimals=self.decimals,
+        ).strip()
+        if not protected:
+            if is_first:
+                self._keep_unanswered(answer)
+            return
+        for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
+            links = answer.alignment if attempt == answer.text else diagonal_links(self.marked.text, attempt)
+            content = self.with_marks(attempt, links)
+            if content is not None:
+                self._add(content, replace(answer, text=attempt, alignment=links))
+                return
+        if is_first:
+            self.is_given_up = True
+            self._keep_untranslated(answer)
+
+    def _restored(self, candidate: Candidate) -> Candidate:
+        """Return what the model wrote as one line, in capitals if the sentence is, and with links if this has tags."""
+        line = self.marked.text
+        text = _without_controls(candidate.text, line).strip()
+        links = candidate.alignment
+        if self.language_tag:  # the first word, which has no links
+            links = tuple((src - 1, tgt) for src, tgt in links if src)
+        if text != candidate.text.strip():
+            links = ()
+        recaser = self.preparation.recaser
+        if text == self._known_form and self._casing is Casing.SENTENCE:
+            text = line
+        elif recaser is not None:
+            if line[-1:] != self._known_form[-1:] == text[-1:]:  # the mark at the end is one that the model lacks
+                text = text[:-1] + line[-1]
+            text = recaser.with_capital(recaser.restored(text, self._casing, self._unchanged), line)
+        if self.has_tags and not links:
+            links = diagonal_links(line, text)
+        is_same = text == candidate.text and links == candidate.alignment
+        return candidate if is_same else replace(candidate, text=text, alignment=links)
+
+    def _keep_unanswered(self, answer: Candidate) -> None:
         """Keep the source, because the model wrote nothing but this answer."""
         self.is_unanswered = True
-        self.keep_untranslated(answer)
+        self._keep_untranslated(answer)
 
-    def keep_untranslated(self, answer: Candidate) -> None:
+    def _keep_untranslated(self, answer: Candidate) -> None:
         """Make the source the only translation, in place of an answer. If this has a confidence, it becomes 0."""
         confidence = None if answer.confidence is None else 0.0
         self.results = [InlineTranslation(self.source, candidate=replace(_NOT_GIVEN, confidence=confidence))]
 
-    def keep_source(self) -> None:
-        """Make the source the only translation."""
-        self.results = [InlineTranslation(self.source)]
-
-    def add(self, content: Inline, candidate: Candidate) -> None:
+    def _add(self, content: Inline, candidate: Candidate) -> None:
         """Add a translation, unless it is known already."""
         if all(content != result.content for result in self.results):
             self.results.append(InlineTranslation(content, self.marked.text, candidate))
 
-    def is_faithful(self, content: Inline) -> bool:
-        """Return True if a translation has all marks and protected text of this sentence."""
-        return is_faithful(self.joined, content, decimals=self.decimals)
+    def with_marks(self, text: str, links: Links) -> Inline | None:
+        """Return a translation of the text with the marks of the sentence.
 
-    def without_references(self, text: str) -> str:
+        Args:
+            text: The translation.
+            links: Its word alignment.
+
+        Returns:
+            None if something protected would be lost or changed.
+        """
+        content = self._whole(reinsert(self.marked, text, links))
+        return content if is_faithful(self.joined, content, decimals=self.decimals) else None
+
+    def _without_references(self, text: str) -> str:
         """Return what the model wrote without the characters that references stand for."""
         shown = {piece.text for piece in self.pieces if isinstance(piece, Tag) and piece.text}
         for characters in sorted(shown, key=len, reverse=True):
@@ -168,10 +328,10 @@ class _Sentence:
 
     def take_out_placeholders(self) -> None:
         """Leave the placeholders out of the text. They become points."""
-        self.marked = mark_up(with_joined_neighbors(self.pieces), {})
         self.mark_of_token = {}
+        self._mark_up(with_joined_neighbors(self.pieces), {})
 
-    def whole(self, core: Iterable[str | Tag]) -> Inline:
+    def _whole(self, core: Iterable[str | Tag]) -> Inline:
         """Return a translation with its placeholders, and with what stands before and after the text."""
         before = map(unprotected, self.marked.before)
         after = map(unprotected, self.marked.after)
@@ -190,97 +350,98 @@ class _Sentence:
 
 
 @dataclass
-class _Chunk(Generic[K]):
-    """Sentences on their way to their translations."""
+class Chunk:
+    """Sentences that are translated together."""
 
-    key: K
-    sentences: list[_Sentence]
-    with_tags: list[_Sentence]
-    num_awaited: int
-    """Sentences without tags whose translations are still to come."""
+    sentences: list[Sentence]
+
+    @property
+    def num_asked(self) -> int:
+        """The number of sentences that the model translates."""
+        return sum(1 for sentence in self.sentences if not sentence.results)
 
 
-def translate_candidates(
-    chunks: Iterable[tuple[K, Iterable[Inline]]],
+C = TypeVar("C", bound=Chunk)
+
+
+def translate_sentences(
+    chunks: Iterable[C],
     translator: Translator,
     options: Options,
     bar: Progress,
     *,
-    recaser: Recaser | None = None,
-    decimals: bool = False,
     warn: bool = True,
     growing: bool = False,
-) -> Iterator[tuple[K, list[list[InlineTranslation]]]]:
-    """Yield the key of each chunk, and the different translations of its sentences, best first.
+) -> Iterator[C]:
+    """Yield chunks in their order, as soon as each of their sentences has its `results`, at most `n_best`.
 
     A translation has every tag, placeholder and other protected text of its sentence exactly once for each time that
     the sentence has it (see `placeholders.find_protected`), and its tags are nested in the same way. White space, tags
-    and emoji at the ends of a sentence stay there. A sentence without words is returned as it is, and so is one for
-    which the model writes nothing.
+    and emoji at the ends of a sentence stay there. A sentence for which the model writes nothing stays as it is. The
+    first translation does not depend on `n_best`.
 
     The sentences without tags of all chunks are one stream. A translator that reads ahead is given those of the next
     chunk while it translates, so its batches stay full and no core waits.
 
     Args:
-        chunks: A key of any type, and sentences; a tag may have its partner in another sentence, and one of a language
-            comes first. A few chunks are in memory at a time.
+        chunks: The chunks. A few of them are in memory at a time.
         translator: The model. Without support for alignments, places are estimated from positions.
-        options: Options of the search. Sentences with tags also get `alignments`. There are at most `n_best`
-            translations. The first one does not depend on `n_best`.
+        options: Options of the search. Sentences with tags also get `alignments`.
         bar: Counts the sentences.
-        recaser: Brings sentences in capitals or title case to a form that any model knows; None: they stay.
-        decimals: The two languages write decimals alike, see `numbers.same_signs`.
         warn: Warn about sentences that cannot be translated. The warnings quote them.
         growing: See `Translator.translate`.
     """
-    begun: deque[_Chunk[K]] = deque()
+    begun: deque[tuple[C, deque[Sentence]]] = deque()
+    """Each chunk with its sentences without tags whose translations are still to come."""
 
-    def without_tags() -> Iterator[_Sentence]:
-        for key, sources in chunks:
-            chunk, plain = _begin_chunk(key, sources, translator, decimals=decimals)
-            begun.append(chunk)
-            bar.update(len(chunk.sentences) - len(chunk.with_tags) - len(plain))
-            yield from plain
+    def lines() -> Iterator[str]:
+        for chunk in chunks:
+            waiting = deque(sentence for sentence in chunk.sentences if not (sentence.results or sentence.has_tags))
+            begun.append((chunk, waiting))
+            yield from [sentence.line for sentence in waiting]
 
-    def end_chunk() -> tuple[K, list[list[InlineTranslation]]]:
-        chunk = begun.popleft()
-        _translate_with_tags(chunk.with_tags, translator, options, bar, recaser)
-        unanswered = [each for each in chunk.sentences if not each.results]
-        _translate_without_placeholders(unanswered, translator, options, recaser)
-        if warn:
-            _warn_about_sentences(chunk.sentences)
-        return chunk.key, [sentence.results for sentence in chunk.sentences]
+    def completed() -> Iterator[C]:
+        while begun and not begun[0][1]:
+            chunk, _ = begun.popleft()
+            with_tags = [sentence for sentence in chunk.sentences if not sentence.results and sentence.has_tags]
+            for sentence, answers in _asked(with_tags, translator, options, bar):
+                sentence.use_answers(answers)
+            remaining = [sentence for sentence in chunk.sentences if not sentence.results]
+            for sentence in remaining:
+                sentence.take_out_placeholders()
+            for sentence, answers in _asked(remaining, translator, options, None):
+                sentence.repair(answers)
+            if warn:
+                _warn_about_sentences(chunk.sentences)
+            yield chunk
 
-    for sentence, answers in _translated(without_tags(), translator, options, bar, recaser, growing=growing):
-        while not begun[0].num_awaited:  # it has no sentence for the model
-            yield end_chunk()
-        _use_answers(sentence, answers)
-        begun[0].num_awaited -= 1
-        while begun and not begun[0].num_awaited:
-            yield end_chunk()
-    while begun:
-        yield end_chunk()
-
-
-def _begin_chunk(
-    key: K, sources: Iterable[Inline], translator: Translator, *, decimals: bool
-) -> tuple[_Chunk[K], list[_Sentence]]:
-    """Prepare the sentences of a chunk. Return them, and those that have words and no tags."""
-    use_tokens = translator.tokenizer.has_placeholders
-    sentences = [_Sentence(source, use_tokens=use_tokens, decimals=decimals) for source in sources]
-    without_tags = []
-    with_tags = []
-    for sentence in sentences:
-        if not sentence.has_words:
-            sentence.keep_source()
-        elif sentence.marked.root.children:
-            with_tags.append(sentence)
-        else:
-            without_tags.append(sentence)
-    return _Chunk(key, sentences, with_tags, len(without_tags)), without_tags
+    plain = lines()
+    first = next(plain, None)
+    if first is not None:  # a translator may have to load a model, even for no line
+        reading = Reading(warn=False, quiet=True, bar=bar, growing=growing)
+        for translation in translator.translate(chain([first], plain), options, reading):
+            yield from completed()  # those that have no sentence for the model
+            _, waiting = begun[0]
+            waiting.popleft().use_answers(translation.candidates)
+            yield from completed()
+    yield from completed()
 
 
-def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
+def _asked(
+    sentences: Sequence[Sentence], translator: Translator, options: Options, bar: Progress | None
+) -> Iterator[tuple[Sentence, Sequence[Candidate]]]:
+    """Yield sentences with the translations of their texts, and these with word alignments if a sentence has tags."""
+    if not sentences:
+        return
+    if translator.aligns and any(sentence.has_tags for sentence in sentences):
+        options = replace(options, alignments=True, align_characters=True)
+    lines = [sentence.line for sentence in sentences]
+    found = translator.translate(lines, options, Reading(warn=False, quiet=True, bar=bar))
+    for sentence, translation in zip(sentences, found, strict=True):
+        yield sentence, translation.candidates
+
+
+def _warn_about_sentences(sentences: Sequence[Sentence]) -> None:
     """Warn about sentences that are not translated, and about those whose protected text the model did not keep."""
     for sentence in sentences:
         if sentence.is_given_up:
@@ -294,158 +455,6 @@ def _warn_about_sentences(sentences: Sequence[_Sentence]) -> None:
     if repaired:
         message = "%s: the model did not keep protected text, such as numbers and placeholders; it was put back (%.60s)"
         log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
-
-
-def _translate_with_tags(
-    sentences: Sequence[_Sentence], translator: Translator, options: Options, bar: Progress, recaser: Recaser | None
-) -> None:
-    """Translate sentences with tags, and with their placeholders in the text.
-
-    There is no result where a placeholder is lost or changed.
-    """
-    options = _with_alignments(sentences, translator, options)
-    for sentence, answers in _translated(sentences, translator, options, bar, recaser):
-        _use_answers(sentence, answers)
-
-
-def _use_answers(sentence: _Sentence, answers: Sequence[Candidate]) -> None:
-    """Add the translations that the model wrote to the results of a sentence if nothing protected is lost in them."""
-    best = answers[0]
-    if not best.text.strip():
-        sentence.keep_unanswered(best)
-        return
-    content = _kept(sentence, best)
-    if content is not None:
-        sentence.add(content, best)
-    elif not sentence.has_placeholders:
-        _repair(sentence, best)
-    if not sentence.results or sentence.is_unanswered or sentence.is_given_up:
-        return
-    for answer in answers[1:]:
-        content = _kept(sentence, answer)
-        if content is not None and answer.text.strip():
-            sentence.add(content, answer)
-
-
-def _kept(sentence: _Sentence, answer: Candidate) -> Inline | None:
-    """Return what the model wrote with the marks of the sentence; None: something protected is lost or changed."""
-    if answer.text == sentence.marked.text:
-        return sentence.source
-    if not sentence.has_marks and not find_protected(answer.text, decimals=sentence.decimals):
-        return sentence.whole([answer.text])
-    content = sentence.whole(reinsert(sentence.marked, answer.text, answer.alignment))
-    return content if sentence.is_faithful(content) else None
-
-
-def _translate_without_placeholders(
-    sentences: Sequence[_Sentence], translator: Translator, options: Options, recaser: Recaser | None
-) -> None:
-    """Translate sentences without their placeholders, and insert these."""
-    for sentence in sentences:
-        sentence.take_out_placeholders()
-    options = _with_alignments(sentences, translator, options)
-    for sentence, answers in _translated(sentences, translator, options, None, recaser):
-        for answer in answers:
-            if not sentence.results or not (sentence.is_unanswered or sentence.is_given_up):
-                _repair(sentence, answer)
-
-
-def _repair(sentence: _Sentence, answer: Candidate) -> None:
-    """Add a faithful translation to the results of a sentence, whatever the model wrote.
-
-    First, what the model added is deleted. If marks and text together still look like another placeholder, all signs
-    but the most common ones are deleted. The last resort is the source.
-    """
-    marked = sentence.marked
-    is_first = not sentence.results
-    sentence.is_repaired = True
-    wanted = protected_of(
-        (part for part in merged(sentence.joined) if isinstance(part, str)), decimals=sentence.decimals
-    )
-    protected = without_added(
-        sentence.without_references(answer.text),
-        Counter(),
-        numbers=not wanted.has_free_numbers,
-        source=wanted.counts,
-        decimals=sentence.decimals,
-    ).strip()
-    if not protected:
-        if is_first:
-            sentence.keep_unanswered(answer)
-        return
-    for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
-        links = answer.alignment if attempt == answer.text else diagonal_links(marked.text, attempt)
-        content = sentence.whole(reinsert(marked, attempt, links))
-        if sentence.is_faithful(content):
-            sentence.add(content, replace(answer, text=attempt, alignment=links))
-            return
-    if is_first:
-        sentence.is_given_up = True
-        sentence.keep_untranslated(answer)
-
-
-def _with_alignments(sentences: Iterable[_Sentence], translator: Translator, options: Options) -> Options:
-    """Ask for word alignments if a sentence has marks, unless the translator has none."""
-    if not translator.aligns or not any(sentence.marked.root.children for sentence in sentences):
-        return options
-    return replace(options, alignments=True, align_characters=True)
-
-
-def _translated(
-    sentences: Iterable[_Sentence],
-    translator: Translator,
-    options: Options,
-    bar: Progress | None,
-    recaser: Recaser | None,
-    *,
-    growing: bool = False,
-) -> Iterator[tuple[_Sentence, list[Candidate]]]:
-    """Yield each sentence with the translations of its text, each with a word alignment if the sentence has marks.
-
-    The translations of a sentence in capitals are in capitals.
-    """
-    remaining = iter(sentences)
-    first = next(remaining, None)
-    if first is None:  # a translator may have to load a model, even for no line
-        return
-    asked: deque[tuple[_Sentence, Casing, list[str]]] = deque()
-
-    def lines() -> Iterator[str]:
-        for sentence in chain([first], remaining):
-            line = text = sentence.marked.text
-            casing = Casing.SENTENCE
-            kept: list[str] = []
-            if recaser is not None:
-                text, casing = recaser.known_form(line)
-            if casing is not Casing.SENTENCE:
-                kept = [line[start:end] for start, end in find_protected(line, decimals=sentence.decimals)]
-                if options.terms is not None:
-                    text, copied = _with_terms(line, text, options.terms)
-                    kept += copied
-            asked.append((sentence, casing, kept))
-            yield f"{sentence.language_tag} {text}" if sentence.language_tag else text
-
-    for translation in translator.translate(
-        lines(), options, Reading(warn=False, quiet=True, bar=bar, growing=growing)
-    ):
-        sentence, casing, kept = asked.popleft()
-        line = sentence.marked.text
-        answers = []
-        for candidate in translation.candidates:
-            if sentence.language_tag:  # the first word, which has no links
-                candidate = replace(
-                    candidate, alignment=tuple((src - 1, tgt) for src, tgt in candidate.alignment if src)
-                )
-            text = _without_controls(candidate.text, line)
-            if recaser is not None and casing is not Casing.SENTENCE:
-                candidate = replace(candidate, text=recaser.restored(text, casing, kept))
-                text = candidate.text
-            links = candidate.alignment if text == candidate.text else ()
-            if sentence.marked.root.children and not links:
-                links = diagonal_links(line, text)
-            is_same = text == candidate.text and links == candidate.alignment
-            answers.append(candidate if is_same else replace(candidate, text=text, alignment=links))
-        yield sentence, answers
 
 
 def _with_terms(line: str, recased: str, terms: Terms) -> tuple[str, list[str]]:

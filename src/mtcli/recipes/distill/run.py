@@ -40,7 +40,8 @@ from mtcli.text.languages import Direction
 from mtcli.text.lines import Pair, read_lines
 from mtcli.translate.loading import load
 from mtcli.translate.translation import Options
-from mtcli.translate.translator import Reading, Translator
+from mtcli.translate.translator import Translator
+from mtcli.translate.windows import Reading
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,46 @@
+"""Signs and spaces that a vocabulary lacks, replaced by plain ones: `’` by `'`, a no-break space by a space.
+
+Phones and word processors write them. A model that has not met them in training spells them in bytes, and then often
+translates the words beside them badly.
+"""
+
+from mtcli.text.tokenizer.tokenizer import Tokenizer
+
+PLAIN = {
+    " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f",
+    "'": "‘’‚‛‹›′´`ʼ",
+    '"': "“”„‟«»″",
+    "-": "‐‑‒–—―−",
+    ".": "…",
+}
+"""Plain characters, each with those that it stands for."""
+
+_PLAIN_OF = {character: plain for plain, characters in PLAIN.items() for character in characters}
+
+
+class PlainCharacters:
+    """Replaces the signs that a model does not know.
+
+    Args:
+        tokenizer: The model's.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._replaced: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        """Return a text with plain characters for those that the vocabulary lacks. It has the same length."""
+        if text.isascii():
+            return text
+        for character in _PLAIN_OF.keys() & set(text):
+            if character not in self._replaced:
+                self._replaced[character] = character if self._is_known(character) else _PLAIN_OF[character]
+            text = text.replace(character, self._replaced[character])
+        return text
+
+    def _is_known(self, character: str) -> bool:
+        """Return True if the vocabulary has a character, or its tokenizer replaces it."""
+        (ids,) = self._tokenizer.encode_src([character])
+        spelled = self._tokenizer.src_byte_of
+        return not any(number in spelled or number == self._tokenizer.unknown for number in ids)
