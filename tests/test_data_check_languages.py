@@ -108,3 +108,21 @@ def test_a_notice_about_further_columns(tmp_path: Path) -> None:
         f"{path}: 2 lines with more than two columns; the first two are read; to choose others, name the columns "
         "source and target in line 1"
     ]
+
+
+def test_names_from_the_source_say_nothing_about_the_language_of_a_translation() -> None:
+    identifier = LanguageIdentifier.learned(
+        {
+            "es": [
+                "la casa de los niños está en la calle",
+                "el perro corre por la ciudad",
+                "María vive con su hermana",
+            ],
+            "de": ["das Haus der Kinder steht in der Straße", "der Hund läuft durch die Stadt", "Maria wohnt bei ihr"],
+        }
+    )
+    sources = ["Juan de la Calle y María de los Ángeles de la Ciudad viven en casa"] * 2
+    with_names = "Juan de la Calle und María de los Ángeles de la Ciudad wohnen im Haus"
+    assert identifier.identify(with_names)[0].language == "es"
+    assert identifier.share_of_others([with_names, with_names], sources, "de") == 0
+    assert identifier.share_of_others([with_names, sources[1]], sources, "de") == 0.5

@@ -330,7 +330,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
         if terms is not None:
             scored = replace(scored, terms=[TermsScore.of(terms, sources, system) for system in systems])
         if identifier is not None:
-            scored = replace(scored, other_language=identifier.share_of_others(hypotheses, each.to))
+            scored = replace(scored, other_language=identifier.share_of_others(hypotheses, sources, each.to))
         found.append(scored)
     return Evaluation(found)
 

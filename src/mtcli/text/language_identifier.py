@@ -85,14 +85,25 @@ class LanguageIdentifier:
         identifier.codes = {code: code for code in codes}
         return identifier
 
-    def share_of_others(self, texts: Sequence[str], language: str) -> float:
-        """Return the share of the texts that are in another language than this one."""
+    def share_of_others(self, translations: Sequence[str], sources: Sequence[str], language: str) -> float:
+        """Return the share of translations that are in another language than theirs.
+
+        Names that a translation has from its source say nothing about its language. So words of the source do not
+        count, unless a translation has no others.
+
+        Args:
+            translations: The translations.
+            sources: The source of each.
+            language: The language in which they should be.
+        """
         found = 0
-        for text in texts:
-            guesses = self.identify(text)
+        for translation, source in zip(translations, sources, strict=True):
+            copied = set(source.casefold().split())
+            own = " ".join(word for word in translation.split() if word.casefold() not in copied)
+            guesses = self.identify(own) or self.identify(translation)
             if guesses and guesses[0].language != language and guesses[0].probability >= MORE_LIKELY:
                 found += 1
-        return found / len(texts)
+        return found / len(translations)
 
     def identify(self, text: str) -> list[IdentifiedLanguage]:
         """Return all languages with their probabilities, the most probable first; none for a text without letters."""

@@ -190,7 +190,10 @@ class PairsToScore:
             bleu, chrf = metrics.score(
                 hypotheses, [references], metrics=("bleu", "chrf"), tokenize=tokenize, confidence=confidence
             )
-            others = self.identifier.share_of_others(hypotheses, direction.tgt) if self.identifier else None
+            others = None
+            if self.identifier is not None:
+                sources = [self.pairs[row][0] for row in rows]
+                others = self.identifier.share_of_others(hypotheses, sources, direction.tgt)
             scored.append(DirectionScores(direction, len(rows), bleu, chrf, tokenize, others))
         return scored
 
