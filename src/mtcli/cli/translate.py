@@ -7,7 +7,6 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.input_files import must_exist
 from mtcli.cli.option_kinds import choice, decimal, flag, number, option, output_file, text_file_option
 from mtcli.cli.options import (
     LATEST,
@@ -236,7 +235,6 @@ def translate(
         engine=engine,
         device=device,
     )
-    must_exist(input_, str(terms) if terms else None, *map(str, memory or ()))
     check(request)
     note_latest(request.models)
     run(request, note)

@@ -17,6 +17,7 @@ from mtcli.documents.lines import BySentence
 from mtcli.documents.pipeline import translate_file
 from mtcli.errors import UsageError
 from mtcli.runtime import torchrun
+from mtcli.runtime.files import check_readable
 from mtcli.runtime.outputs import check_outputs, is_special, open_output
 from mtcli.runtime.progress import on_terminal
 from mtcli.runtime.wording import counted
@@ -147,6 +148,7 @@ def check(request: TextRequest) -> None:
     if request.memory:
         from mtcli.translate.memory import check_memory_file
 
+        check_readable(*request.memory)
         check_outputs([request.output], request.memory)
         for path in request.memory:
             check_memory_file(path)
@@ -158,6 +160,7 @@ def _check_files(request: TextRequest) -> None:
     Raises:
         UsageError: Two inputs, an output that would overwrite something or that is named as if it were compressed or of
             another type, a file of unknown type, or something that several ranks cannot read or write.
+        DataError: The input cannot be read.
         StorageError: The output cannot be written.
     """
     output = request.output
@@ -174,6 +177,7 @@ def _check_files(request: TextRequest) -> None:
         raise UsageError(f"--output {output}: translations are not compressed; name it {example}")
     models = [*request.models, *(model for model in (request.rerank, request.pivot) if model is not None)]
     check_outputs([output], [] if request.texts else [name], models=models)
+    check_readable(request.input)
     if request.is_document and has_ranks:
         raise UsageError("several ranks translate lines of text, not documents; start one process")
     if request.is_document:
@@ -222,6 +226,7 @@ def _check_terms(request: TextRequest) -> None:
         StorageError: The report cannot be written.
     """
     report = request.terms_report
+    check_readable(request.terms)
     check_outputs([request.output, report], [request.input, request.terms], models=request.models)
     if report is not None and report.suffix.lower() not in ENDINGS:
         raise UsageError(f"--terms-report {report}: write a {' or '.join(ENDINGS)} file")
