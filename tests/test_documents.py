@@ -23,7 +23,6 @@ from mtcli.documents.pipeline import translate_file, translate_segments
 from mtcli.documents.segmentation import split_long, split_marks, split_segment, split_sentences
 from mtcli.errors import DataError, UsageError
 from mtcli.text.languages import Direction
-from mtcli.translate import loading
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import MAX_LINE_TOKENS, Reading
@@ -422,7 +421,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A folder that `load` takes for a model that writes capitals."""
-    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(capitals(), OPTIONS, Direction("en", "de")))
+    monkeypatch.setattr(
+        "mtcli.documents.request.load", lambda *_: LoadedModel(capitals(), OPTIONS, Direction("en", "de"))
+    )
     return str(tmp_path)
 
 

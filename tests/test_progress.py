@@ -17,9 +17,10 @@ from helpers.harness import run, start
 from helpers.points import strike_in
 from helpers.processes import no_hang
 
+from mtcli.documents.request import TextRequest, translate_lines
 from mtcli.runtime import progress
 from mtcli.runtime.progress import Progress, Recent, TrainingProgress, estimate
-from mtcli.translate.streams import translations
+from mtcli.terms.report import TermsReport
 from mtcli.translate.translation import Candidate, Options, Translation
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import DEFAULT_READING, Reading
@@ -179,14 +180,15 @@ class Recorder:
 
 def test_a_dialogue_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["red tree.", "blue tree."])
-    monkeypatch.setattr("mtcli.translate.streams._typed", lambda: typed)
+    monkeypatch.setattr("mtcli.documents.request.typed_lines", lambda: typed)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     recorder = Recorder()
     translator = cast(Translator, recorder)
-    assert len(list(translations(translator, None, None, Options(), replace=False))) == 2
+    translate_lines(TextRequest(models=()), translator, Options(), TermsReport(), None)
     assert recorder.quiet == [True, True]
-    for quiet in (False, True):
-        list(translations(translator, ["red tree."], None, Options(), replace=False, quiet=quiet))
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal, raising=False)
+        translate_lines(TextRequest(models=(), texts=("red tree.",)), translator, Options(), TermsReport(), None)
     assert recorder.quiet[2:] == [False, True]
 
 

@@ -25,13 +25,15 @@ from mtcli.documents.formats.format import ReadOptions
 from mtcli.documents.lines import BySentence
 from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.marks import mark_up
+from mtcli.documents.request import TextRequest, translate_lines
 from mtcli.documents.segmentation import is_plain, split_long, split_segment, split_sentences
+from mtcli.terms.report import TermsReport
 from mtcli.text import invented_symbols, placeholders
 from mtcli.text.languages import Direction
 from mtcli.text.numbers import check_numbers, same_signs
 from mtcli.text.placeholders import find_protected, protected_of
 from mtcli.text.words import word_spans
-from mtcli.translate import loading, streams
+from mtcli.translate import streams
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.translation import Options, Translation
 from mtcli.translate.translator import Translator
@@ -524,7 +526,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("model", [capitals, lambda longest: bad(3)], ids=["capitals", "bad"])
 def test_all_entrances_give_the_same_translations(
-    model: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    model: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def make() -> Translator:
         translator = model(20)  # type: ignore[operator]
@@ -533,7 +535,7 @@ def test_all_entrances_give_the_same_translations(
         translator.aligns = False
         return translator
 
-    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(make(), OPTIONS, Direction("en", "de")))
+    monkeypatch.setattr("mtcli.documents.request.load", lambda *_: LoadedModel(make(), OPTIONS, Direction("en", "de")))
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
 
     def command(*arguments: str) -> list[str]:
@@ -544,11 +546,11 @@ def test_all_entrances_give_the_same_translations(
     expected = command("-i", str(tmp_path / "in.txt"))
     assert len(expected) == len(TEXTS)
     assert command("--", *TEXTS) == expected
-    monkeypatch.setattr(streams, "_typed", lambda: iter(TEXTS))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    typed = streams.translations(BySentence(make(), "en", "de"), None, None, OPTIONS, replace=False)
+    monkeypatch.setattr("mtcli.documents.request.typed_lines", lambda: iter(TEXTS))
     monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    assert [found.text for found in typed] == expected
+    capsys.readouterr()
+    translate_lines(TextRequest(models=()), BySentence(make(), "en", "de"), OPTIONS, TermsReport(), None)
+    assert capsys.readouterr().out.split("\n")[:-1] == expected
     as_document = translate_bytes("\n\n".join(TEXTS).encode(), ReadOptions("a.txt", "en", "de"), make(), OPTIONS)
     assert as_document.decode().split("\n\n") == expected
     with serving((make(), "en", "de")) as site:
@@ -560,7 +562,9 @@ def test_all_entrances_give_the_same_translations(
 
 def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     translator = capitals()
-    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de")))
+    monkeypatch.setattr(
+        "mtcli.documents.request.load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de"))
+    )
     line = "see %s. go in 2024"
     done = CliRunner().invoke(app, ["translate", "--model", str(tmp_path), "--as-is", line])
     assert done.stdout == f"{line.upper()}\n"
@@ -570,7 +574,9 @@ def test_lines_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_json_names_missing_and_added_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     translator = ByRule(lambda line: line.replace("31", "99"))
     translator.aligns = False
-    monkeypatch.setattr(loading, "load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de")))
+    monkeypatch.setattr(
+        "mtcli.documents.request.load", lambda *_: LoadedModel(translator, OPTIONS, Direction("en", "de"))
+    )
     arguments = ["translate", "--model", str(tmp_path), "--format", "json", "it is 31 long", "it is 5 long"]
     records = list(map(json.loads, CliRunner().invoke(app, arguments).stdout.splitlines()))
     assert records[0]["numbers"] == {"missing": ["31"], "added": ["99"]}

@@ -21,7 +21,7 @@ from mtcli.errors import DataError, ModelError, MtcliError, UsageError
 from mtcli.storage.model_file import load_model
 from mtcli.text.lines import read_lines
 from mtcli.translate import loading
-from mtcli.translate.streams import formatted, translations
+from mtcli.translate.streams import formatted, lines_of
 from mtcli.translate.translation import Options
 
 BYTES = [b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b'"', b"\\", b"{", b"\x1f\x8b", b""]
@@ -108,7 +108,7 @@ def test_73_fuzzed_lines(case: Case, job: Job, tmp_path: Path, count: Count) -> 
         texts[0] = texts[0].lstrip("\ufeff")
         (tmp_path / "in").write_bytes(("\n".join(texts) + "\n" * (last or not texts[-1])).encode())
         with case.fault(len(texts)), no_hang():
-            found = list(translations(translator, None, str(tmp_path / "in"), options, replace=False))
+            found = list(translator.translate(lines_of(str(tmp_path / "in")), options))
             assert [one.source for one in found] == texts
             for number, (one, text) in enumerate(zip(found, texts, strict=True)):
                 out = list(formatted(one, number, format_, scores=scores, alignments=False))

@@ -43,7 +43,7 @@ from mtcli.corpus.cache.encoded_pairs import EncodedPairs
 from mtcli.text.lines import Counts, Pair, read_lines
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.translate.loading import load
-from mtcli.translate.streams import translations
+from mtcli.translate.streams import lines_of
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import Translator
 
@@ -82,7 +82,7 @@ def translated(translator: Translator, text: bytes, folder: Path) -> list[str]:
     """Return the translations of a file, made in this process."""
     (folder / "input").write_bytes(text)
     options = Options(beam_size=1, max_length=4)
-    return [found.text for found in translations(translator, None, str(folder / "input"), options, replace=False)]
+    return [found.text for found in translator.translate(lines_of(str(folder / "input")), options)]
 
 
 def test_34_lines_plus_one(case: Case, tmp_path: Path, count: Count) -> None:

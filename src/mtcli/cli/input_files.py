@@ -1,12 +1,10 @@
 """Checks of the input files that a command is given, before any work is done."""
 
-import errno
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from mtcli.errors import DataError, UsageError
+from mtcli.errors import UsageError
 
 STANDARD_INPUT = "-"
 
@@ -17,12 +15,9 @@ def must_exist(*names: str | None) -> None:
     Raises:
         DataError: A file is missing, is a folder, or may not be read.
     """
-    for name in names:
-        if name is None or name == STANDARD_INPUT:
-            continue
-        reason = _reason_not_to_read(name)
-        if reason:
-            raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")
+    from mtcli.runtime.files import check_readable
+
+    check_readable(*names)
 
 
 def check_standard_input(files: Mapping[str, str | None]) -> None:
@@ -79,14 +74,3 @@ def _is_pipe_or_device(name: str) -> bool:
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _reason_not_to_read(name: str) -> int:
-    """Return the error number of reading a file, or 0 if it can be read."""
-    try:
-        is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
-    except OSError as error:
-        return error.errno or errno.ENOENT
-    if is_folder:
-        return errno.EISDIR
-    return 0 if os.access(name, os.R_OK) else errno.EACCES

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from mtcli import limits
-from mtcli.errors import LockedError, StorageError
+from mtcli.errors import DataError, LockedError, StorageError
 
 _REMEDIES = {
     errno.ENOSPC: "free some space and run the same command again",
@@ -173,6 +173,31 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
     with _replacing(path) as file:
         yield file
+
+
+def check_readable(*names: str | Path | None) -> None:
+    """Check that files can be read. None and `-` pass.
+
+    Raises:
+        DataError: A file is missing, is a folder, or may not be read.
+    """
+    for name in names:
+        if name is None or name == "-":
+            continue
+        reason = _reason_not_to_read(name)
+        if reason:
+            raise DataError(f"{name}: cannot read it ({os.strerror(reason)})")
+
+
+def _reason_not_to_read(name: str | Path) -> int:
+    """Return the error number of reading a file, or 0 if it can be read."""
+    try:
+        is_folder = stat.S_ISDIR(Path(name).stat().st_mode)
+    except OSError as error:
+        return error.errno or errno.ENOENT
+    if is_folder:
+        return errno.EISDIR
+    return 0 if os.access(name, os.R_OK) else errno.EACCES
 
 
 def open_regular(path: Path, inside: Path | None = None) -> BufferedReader:

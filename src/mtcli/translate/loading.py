@@ -50,30 +50,28 @@ def load(
         UsageError: The engine or device does not exist, or the engine cannot combine models, or the models have
             different vocabularies or languages.
     """
-    if len(folders) > 1:
-        if engine == "ctranslate2":
-            raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
-        translator = ModelTranslator(load_with_pytorch(folders, device))
-    else:
-        translator = ModelTranslator(_load_one(folders[0], device, engine, given))
-        translator.confidence = read_confidence(folders[0])
-    backend = translator.backend
-    return LoadedModel(translator, backend.default_options.with_given(given), backend.info.languages)
-
-
-def _load_one(folder: Path, device: str, engine: str | None, given: Mapping[str, Any]) -> Backend:
-    """Load one model, see `load`, with the library that it is for."""
     if engine not in (None, *ENGINES):
         raise UsageError(f"--engine {engine}: choose from {', '.join(ENGINES)}")
-    is_exported = provenance(folder) is not None
-    if is_exported and engine == "torch":
+    folder = folders[0]
+    is_one = len(folders) == 1
+    is_exported = is_one and provenance(folder) is not None
+    if engine == "ctranslate2" and not is_one:
+        raise UsageError("--engine ctranslate2: takes one model; several are combined with PyTorch")
+    if engine == "torch" and is_exported:
         raise ModelError(f"{folder}: an exported model, not for --engine torch; {GIVE_THE_RUN}")
+    backend: Backend | None = None
     if is_exported:
-        return CTranslate2Backend(folder, device)
-    if engine == "ctranslate2":
-        return load_any_run_engine(folder, device)
-    of_run = load_run_engine(folder, device, Options().with_given(given)) if engine == "auto" else None
-    return of_run or load_with_pytorch([folder], device)
+        backend = CTranslate2Backend(folder, device)
+    elif engine == "ctranslate2":
+        backend = load_any_run_engine(folder, device)
+    elif engine == "auto" and is_one:
+        backend = load_run_engine(folder, device, Options().with_given(given))
+    if backend is None:
+        backend = load_with_pytorch(folders, device)
+    translator = ModelTranslator(backend)
+    if is_one:
+        translator.confidence = read_confidence(folder)
+    return LoadedModel(translator, backend.default_options.with_given(given), backend.info.languages)
 
 
 def load_with_pytorch(folders: Sequence[Path], device: str) -> "PyTorchBackend":

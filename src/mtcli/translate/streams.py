@@ -5,7 +5,7 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,9 +15,7 @@ from mtcli.runtime.wording import counted, printable
 from mtcli.terms.report import record_of
 from mtcli.text.lines import LINE_BYTES, Counts, read_lines
 from mtcli.text.numbers import check_numbers
-from mtcli.translate.translation import Options, Translation, pharaoh
-from mtcli.translate.translator import Translator
-from mtcli.translate.windows import Reading
+from mtcli.translate.translation import Translation, pharaoh
 
 READ_BYTES = 1 << 16
 """Bytes that are read from standard input at a time, at most."""
@@ -35,6 +33,23 @@ def lines_of(path: str, *, replace: bool = False, lenient: bool = False, counts:
     """
     source = _stdin() if path == "-" else Path(path)
     return read_lines(source, replace=replace, lenient=lenient, name=name_of(path), counts=counts)
+
+
+def input_lines(path: str, *, replace: bool, counts: Counts) -> tuple[Iterator[str], Callable[[], bool]]:
+    """Return the lines of an input, and a function that returns True if the next line is available.
+
+    Args:
+        path: A file, or `-` for standard input, whose lines may come with pauses.
+        replace: See `read_lines`.
+        counts: See `read_lines`.
+
+    Raises:
+        UsageError: Standard input is closed.
+    """
+    if path != "-":
+        return lines_of(path, replace=replace, counts=counts), lambda: True
+    arriving = _ArrivingLines(_stdin().fileno())
+    return read_lines(arriving, replace=replace, name=name_of(path), counts=counts), arriving.ready
 
 
 def name_of(path: str) -> str:
@@ -111,44 +126,6 @@ def arguments(texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def translations(
-    translator: Translator,
-    texts: list[str] | None,
-    path: str | None,
-    options: Options,
-    *,
-    replace: bool,
-    quiet: bool = False,
-) -> Iterator[Translation]:
-    """Translate arguments, a file, standard input, or the lines typed at a terminal.
-
-    Args:
-        translator: The model.
-        texts: Sentences given as arguments; if there are any, nothing is read.
-        path: A file, or `-` for standard input. None: standard input, with a prompt if that is a terminal.
-        options: Options of the search.
-        replace: Read invalid UTF-8 as U+FFFD.
-        quiet: Show no progress bar, which would mix with the translations on a terminal.
-    """
-    if texts:
-        lines = arguments(texts)
-        yield from translator.translate(lines, options, Reading(total=len(lines), quiet=quiet, growing=True))
-    elif path is None and sys.stdin is not None and sys.stdin.isatty():
-        for line in _typed():
-            yield from translator.translate([line], options, Reading(quiet=True))
-    elif not path or path == "-":
-        counts = Counts()
-        arriving = _ArrivingLines(_stdin().fileno())
-        stdin = read_lines(arriving, replace=replace, name="standard input", counts=counts)
-        yield from translator.translate(stdin, options, Reading(ready=arriving.ready, quiet=quiet, growing=True))
-        report_counts(counts)
-    else:
-        counts = Counts()
-        read = lines_of(path, replace=replace, counts=counts)
-        yield from translator.translate(read, options, Reading(quiet=quiet, growing=True))
-        report_counts(counts)
-
-
 def report_counts(counts: Counts) -> None:
     """Print the notices of reading on stderr, and the number of invalid bytes if they were replaced."""
     for notice in counts.notices:
@@ -157,7 +134,7 @@ def report_counts(counts: Counts) -> None:
         print(f"read {counted(counts.replaced, 'invalid byte')} as U+FFFD", file=sys.stderr)
 
 
-def _typed() -> Iterator[str]:
+def typed_lines() -> Iterator[str]:
     """Yield the lines typed at a terminal."""
     import readline  # noqa: F401 - line editing for input()
 
