@@ -154,8 +154,8 @@ def build_data(
 
 
 def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | None) -> Tokenizer:
-    log.info("training the tokenizer")
-
+    choice = "new" if parent is None else parent.choice(config)
+    log.info("%s the tokenizer", {"keep": "keeping", "extend": "extending"}.get(choice, "training"))
     data = config.data
     settings = config.tokenizer
     corpora = training.corpora
@@ -168,7 +168,7 @@ def _train_tokenizer(config: Config, training: TrainingPairs, parent: Parent | N
         sampled = by_weight(numbered, _sampling_weights(training))
         return with_capitals(sampled, corpora.directions) if data.variants == "on" else sampled
 
-    if parent is not None and parent.choice(config) != "new":
+    if parent is not None and choice != "new":
         return child_tokenizer(parent, config, lambda: ((corpora.directions[number], pair) for number, pair in read()))
     return train_tokenizer(
         (pair for _, pair in read()),
