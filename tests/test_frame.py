@@ -25,6 +25,7 @@ from mtcli.translate.windows import Reading
         ("", "one?", "??"),
         ("", "one!", "!! 😀"),
         ("", "one?", "!"),
+        ("", "one!?", "!!"),
         ("", "one.", "..."),
         ("", "one two", " #three"),
         ("", "one 😀", ""),
@@ -59,10 +60,53 @@ def test_the_frame_of_a_sentence(before: str, inside: str, after: str) -> None:
         ("one #two", "ONE #two"),
         ("one | two", "ONE | TWO"),
         ("one → two", "ONE → TWO"),
+        ("part 3 | the return", "PART 3 | THE RETURN"),
+        ("* rooms 2 * baths 1 * garden", "* ROOMS 2 * BATHS 1 * GARDEN"),
     ],
 )
 def test_signs_around_a_sentence_stay_even_if_the_model_writes_none(line: str, expected: str) -> None:
-    translator = ByRule(lambda text: "".join(each for each in text if each.isalpha() or each.isspace()).upper())
+    translator = ByRule(lambda text: "".join(each for each in text if each.isalnum() or each.isspace()).upper())
     translator.aligns = False
     (found,) = BySentence(translator, "en", "de").translate([line], Options(), Reading(warn=False, quiet=True))
     assert found.text == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("Place the lamp here.", "la lámpara aquí.", "La lámpara aquí."),
+        ("The iPhone is here.", "iPhone está aquí.", "iPhone está aquí."),
+        ("the lamp", "la lámpara", "la lámpara"),
+        ("All about vitamin A", "Todo sobre la vitamina", "Todo sobre la vitamina"),
+        ("Good morning…", "Buenos días.", "Buenos días…"),
+        ("Good morning", " Buenos días ", "Buenos días"),
+    ],
+)
+def test_the_beginning_and_the_end_of_a_translation_are_as_in_its_line(
+    line: str, translation: str, expected: str
+) -> None:
+    translator = ByRule(lambda text: translation)
+    translator.aligns = False
+    (found,) = BySentence(translator, "en", "es").translate([line], Options(), Reading(warn=False, quiet=True))
+    assert found.text == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "given"),
+    [
+        ("I\u00a0don’t know – “yes”.", 'I don\'t know - "yes".'),
+        ("It is 5\u00a0km away.", "It is 5\u00a0km away."),
+        ("See https://a.org/x–y now", "See https://a.org/x–y now"),
+    ],
+)
+def test_a_model_is_given_plain_signs_for_those_that_it_does_not_know(line: str, given: str) -> None:
+    """Protected text stays: the model should copy it."""
+    lines = []
+
+    def rule(text: str) -> str:
+        lines.append(text)
+        return text
+
+    (found,) = BySentence(ByRule(rule), "en", "de").translate([line], Options(), Reading(warn=False, quiet=True))
+    assert lines == [given]
+    assert found.text == line

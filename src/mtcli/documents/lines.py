@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mtcli.documents.markup.inline import text_of
 from mtcli.documents.markup.sentences import InlineTranslation, translate_sentences
-from mtcli.documents.pipeline import DividedSegments, SegmentDivider, TranslatedSegment
+from mtcli.documents.pipeline import DividedSegments, SegmentDivider, TranslatedSegment, warn_about_given_up
 from mtcli.runtime.progress import Progress
 from mtcli.terms.terms import Terms, uses
 from mtcli.text.placeholders import Offsets, find_protected, is_part_of_protected
@@ -102,6 +102,7 @@ class BySentence(Translator):
         tokenizer = self.tokenizer
         first = divided.first
         found = divided.segments
+        warn_about_given_up(found)
         window = Window(first, [segment.text for segment in found], [segment.ids for segment in found])
         in_parts = [number for number, segment in enumerate(found, first + 1) if segment.is_divided]
         warn_about_divided_lines(in_parts, self._translator.longest_src)

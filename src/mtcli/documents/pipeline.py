@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,13 +119,22 @@ class TranslatedSegment:
         return joined if len(contents) == 1 or self._keeps_spans(joined, contents) else self.source
 
     def _keeps_spans(self, joined: Inline, contents: Sequence[Inline]) -> bool:
-        """Return True if sentences that are joined do not form protected text where they meet, such as `5` and `km`."""
+        """Return True if sentences that are joined have the protected text of the source or that of the sentences.
+
+        Otherwise, they form some where they meet, such as `5` and `km`.
+        """
         parts: list[str | Tag] = []
         for each, content in zip(self.sentences, contents, strict=True):
             parts += [each.before, *content, each.after]
-        apart = protected_of(part for part in parts if isinstance(part, str))
-        together = protected_of(part for part in joined if isinstance(part, str))
-        return apart.counts == together.counts
+        together = _protected_in(joined)
+        return together == _protected_in(parts) or together == _protected_in(self.source)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Its sentences are translated, but cannot be joined, so it stays as it is."""
+        if len(self.sentences) < 2 or self.content() != self.source:
+            return False
+        return any(answer.content != each.asked for each, answer in zip(self.sentences, self.chosen(0), strict=True))
 
     def confidence(self, number: int = 0) -> float | None:
         """Return the mean confidence of the sentences of one of its translations, each weighted by its characters.
@@ -158,6 +168,11 @@ class TranslatedSegment:
             if each.match is None or not each.match.is_exact:
                 best = each.answers[0].content
                 yield check_numbers(text_with_references(each.asked), text_with_references(best))
+
+
+def _protected_in(parts: Iterable[str | Tag]) -> Counter[str]:
+    """Return how often each protected text is in a text with tags."""
+    return protected_of(part for part in parts if isinstance(part, str)).counts
 
 
 @dataclass
@@ -315,11 +330,20 @@ def translate_segments(
         (translated,) = translate_sentences([divided], translator, options, bar, warn=warn)
     found = translated.segments
     if warn:
+        warn_about_given_up(found)
         _warn_about_divided(found, translator.longest_src)
         _warn_about_long_sentences(found, translator)
         _warn_about_repetitions(found)
         _warn_about_numbers(found)
     return found
+
+
+def warn_about_given_up(found: Iterable[TranslatedSegment]) -> None:
+    """Warn about paragraphs or lines that stay as they are although their sentences are translated."""
+    for segment in found:
+        if segment.is_given_up:
+            message = "not translated, because its sentences together would look like a number or placeholder: %.60s"
+            log.warning(message, text_of(segment.source).strip())
 
 
 def _warn_about_divided(found: Iterable[TranslatedSegment], longest_src: int) -> None:

@@ -227,7 +227,7 @@ def _check_terms(request: TextRequest) -> None:
     """
     report = request.terms_report
     check_readable(request.terms)
-    check_outputs([request.output, report], [request.input, request.terms], models=request.models)
+    check_outputs([request.output, report], [request.input, request.terms, *request.memory], models=request.models)
     if report is not None and report.suffix.lower() not in ENDINGS:
         raise UsageError(f"--terms-report {report}: write a {' or '.join(ENDINGS)} file")
     if report is not None and torchrun.size() > 1:

@@ -510,7 +510,7 @@ def translate_lines(translator: WaitingTranslator, model: ServedModel, fields: T
 def _warnings_of(line: Translation, model: ServedModel) -> list[str]:
     """Return the warnings about a line; none if the memory has translated all of it."""
     is_remembered = bool(line.memory) and all(match.is_exact for match in line.memory)
-    is_whole = "".join(match.sentence for match in line.memory).split() == line.source.split()
+    is_whole = "".join("".join(match.sentence for match in line.memory).split()) == "".join(line.source.split())
     return [] if is_remembered and is_whole else warnings_of(line, model.translator.tokenizer)
 
 

@@ -46,7 +46,8 @@ def inside_of_frame(text: str) -> Offsets:
     inner_start, inner_end = _without_pairs(text, start, before_symbols)
     repeated = _REPEATED_MARK.search(text, inner_start, inner_end)
     if repeated and repeated.start() > inner_start:
-        inner_end = repeated.start() + 1
+        question = re.search("[?？]", repeated[0])
+        inner_end = repeated.start() + (question.end() if question else 1)
     if (inner_start, inner_end) == (start, before_symbols):
         inner_end = end
     has_words = any(map(str.isalpha, text[inner_start:inner_end]))

@@ -4,6 +4,7 @@ Phones and word processors write them. A model that has not met them in training
 translates the words beside them badly.
 """
 
+from mtcli.text.placeholders import find_protected
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 PLAIN = {
@@ -30,14 +31,21 @@ class PlainCharacters:
         self._replaced: dict[str, str] = {}
 
     def of(self, text: str) -> str:
-        """Return a text with plain characters for those that the vocabulary lacks. It has the same length."""
+        """Return a text with plain characters for those that the vocabulary lacks. It has the same length.
+
+        Protected text (see `placeholders`), which the model should copy, stays as it is.
+        """
         if text.isascii():
             return text
-        for character in _PLAIN_OF.keys() & set(text):
-            if character not in self._replaced:
-                self._replaced[character] = character if self._is_known(character) else _PLAIN_OF[character]
-            text = text.replace(character, self._replaced[character])
-        return text
+        unusual = _PLAIN_OF.keys() & set(text)
+        for character in unusual - self._replaced.keys():
+            self._replaced[character] = character if self._is_known(character) else _PLAIN_OF[character]
+        if all(self._replaced[character] == character for character in unusual):
+            return text
+        replaced = "".join(self._replaced.get(character, character) for character in text)
+        for start, end in find_protected(text, decimals=True):
+            replaced = replaced[:start] + text[start:end] + replaced[end:]
+        return replaced
 
     def _is_known(self, character: str) -> bool:
         """Return True if the vocabulary has a character, or its tokenizer replaces it."""

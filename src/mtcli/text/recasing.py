@@ -186,7 +186,7 @@ class Recaser:
         """
         begins_with_capital = next(filter(str.isalnum, line), "").isupper()
         word = _FIRST_WORD.match(text) if begins_with_capital else None
-        if word is None or not word[1].islower() or word[1] in line:
+        if word is None or not word[1].islower() or word[1] in _word_pattern().findall(line):
             return text
         return capitalized(text, self._tgt)
 

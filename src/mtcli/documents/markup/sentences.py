@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
 
+ELLIPSIS = "…"
+
 UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
 
@@ -283,8 +285,8 @@ class Sentence:
         if text == self._known_form and self._casing is Casing.SENTENCE:
             text = line
         elif recaser is not None:
-            if line[-1:] != self._known_form[-1:] == text[-1:]:  # the mark at the end is one that the model lacks
-                text = text[:-1] + line[-1]
+            if line.endswith(ELLIPSIS) and self._known_form.endswith(".") and text.endswith("."):
+                text = text[:-1] + ELLIPSIS
             text = recaser.with_capital(recaser.restored(text, self._casing, self._unchanged), line)
         if self.has_tags and not links:
             links = diagonal_links(line, text)
