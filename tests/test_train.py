@@ -6,8 +6,8 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -489,7 +489,7 @@ def test_time_budget_ends_in_time(train_toy: Train, tmp_path: Path, monkeypatch:
         return real_step(trainer, *arguments)
 
     monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr("mtcli.training.run.Trainer", partial(Trainer, clock=look))
+    monkeypatch.setattr("mtcli.training.session.time", SimpleNamespace(monotonic=look))
     run = train_toy(tmp_path / "run", "train.time=4", started=look())
     end = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert 3.5 <= end["seconds"] <= 4.2
