@@ -2,7 +2,7 @@ import pytest
 from helpers.documents import ByRule
 
 from mtcli.documents.lines import BySentence
-from mtcli.text.frame import inside_of_frame
+from mtcli.text.frame import end_of_frame, inside_of_frame
 from mtcli.translate.translation import Options
 from mtcli.translate.windows import Reading
 
@@ -28,6 +28,19 @@ from mtcli.translate.windows import Reading
         ("", "one!?", "!!"),
         ("", "one.", "..."),
         ("", "one two", " #three"),
+        ("", "one #two and #three", ""),
+        ("- [ ] ", "one", ""),
+        ("# ", "one", ""),
+        ("–", "one", ""),
+        ("...", "one", ""),
+        ("", "one", "…"),
+        ("((", "one.", "))"),
+        ("(", "one (two) three", ")"),
+        ("(", "one", ")."),
+        ("😀 (", "one", ")"),
+        ("*", "one", "*"),
+        ("", "choice a)", ""),
+        ("", "(one) two", ""),
         ("", "one 😀", ""),
         ("", "one...", ""),
         ("", "one :)", ""),
@@ -52,8 +65,12 @@ def test_the_frame_of_a_sentence(before: str, inside: str, after: str) -> None:
     ("line", "expected"),
     [
         ("(one two.)", "(ONE TWO)"),
-        ("what???", "WHAT??"),
-        ("no!!!! 😀", "NO!!! 😀"),
+        ("what???", "WHAT???"),
+        ("no!!!! 😀", "NO!!!! 😀"),
+        ("one??? two!!! three", "ONE??? TWO!!! THREE"),
+        ("(one). (two).", "(ONE). (TWO)."),
+        ("...one – two…", "...ONE  TWO…"),
+        ("((one))", "((ONE))"),
         ("- one - two", "- ONE - TWO"),
         ("“one”", "“ONE”"),
         ("[ ] one", "[ ] ONE"),
@@ -69,6 +86,26 @@ def test_signs_around_a_sentence_stay_even_if_the_model_writes_none(line: str, e
     translator.aligns = False
     (found,) = BySentence(translator, "en", "de").translate([line], Options(), Reading(warn=False, quiet=True))
     assert found.text == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "translation", "after", "expected"),
+    [
+        ("One!", "Eins!", "!!", "Eins!!!"),
+        ("One!", "Eins.", "!!", "Eins!!!"),
+        ("One?", "Eins", "??", "Eins???"),
+        ("One?", "什么？", "??", "什么？？？"),
+        ("什么？", "What?", "？", "What??"),
+        ("One?", "ماذا؟", "??", "ماذا؟؟؟"),
+        ("One", "Eins.", "…", "Eins…"),
+        ("One.", "Eins.", "...", "Eins...."),
+        ("One", "Eins.", ").", "Eins)."),
+        ("One", "Eins.", ")", "Eins.)"),
+        ("One...", "Eins...", " #two", "Eins... #two"),
+    ],
+)
+def test_marks_after_a_sentence_fit_its_translation(sentence: str, translation: str, after: str, expected: str) -> None:
+    assert "".join(end_of_frame(sentence, translation, after)) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +131,7 @@ def test_the_beginning_and_the_end_of_a_translation_are_as_in_its_line(
 @pytest.mark.parametrize(
     ("line", "given"),
     [
-        ("I\u00a0don’t know – “yes”.", 'I don\'t know - "yes".'),
+        ("I\u00a0don’t know, “yes”, no.", 'I don\'t know, "yes", no.'),
         ("It is 5\u00a0km away.", "It is 5\u00a0km away."),
         ("See https://a.org/x–y now", "See https://a.org/x–y now"),
     ],

@@ -155,10 +155,22 @@ def _alignment(segment: TranslatedSegment, text: str, chosen: Sequence[InlineTra
     places: set[tuple[int, int]] = set()
     copies: list[_Copy] = []
     tgt_start = 0
-    for start, length, answer in zip(starts, lengths, chosen, strict=False):
+    for start, each, answer in zip(starts, segment.sentences, chosen, strict=False):
         content = text_of(answer.content)
-        tgt_start = max(tgt_start, text.find(content, tgt_start))
-        src_span = (start, start + length)
+        src_start = start + len(each.before)
+        src_span = (src_start, src_start + len(text_of(each.content)))
+        signs = each.before.strip()
+        before = text.find(signs, tgt_start) if signs else -1
+        if before >= 0:
+            tgt_start = before + len(signs)
+            if each.before[-1].isspace():  # the signs are words
+                sign_start = start + each.before.index(signs)
+                copies.append(_Copy((sign_start, sign_start + len(signs)), (before, tgt_start)))
+        found = text.find(content, tgt_start)
+        if found < 0:  # its full stop is left out, see `frame.end_of_frame`
+            content = content[:-1]
+            found = text.find(content, tgt_start)
+        tgt_start = max(tgt_start, found)
         tgt_span = (tgt_start, tgt_start + len(content))
         own = list(_copies(line, src_span, text, tgt_span, is_translated=answer.line != ""))
         src_places = _places(answer.line, line, src_span, [copy.src for copy in own])
@@ -166,6 +178,11 @@ def _alignment(segment: TranslatedSegment, text: str, chosen: Sequence[InlineTra
         places.update((src_places[src], tgt_places[tgt]) for src, tgt in answer.candidate.alignment)
         copies += own
         tgt_start = tgt_span[1]
+        signs = each.after.strip()
+        after = text.find(signs, tgt_start) if signs and each.after[0].isspace() else -1
+        if after >= 0:
+            sign_start = src_span[1] + each.after.index(signs)
+            copies.append(_Copy((sign_start, sign_start + len(signs)), (after, after + len(signs))))
     src_words = _Words(line)
     tgt_words = _Words(text)
     links = {(src_words.at(src), tgt_words.at(tgt)) for src, tgt in places if src >= 0 and tgt >= 0}

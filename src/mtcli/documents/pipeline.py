@@ -27,7 +27,7 @@ from mtcli.runtime.files import read_regular
 from mtcli.runtime.outputs import write_whole
 from mtcli.runtime.progress import Progress, on_terminal
 from mtcli.runtime.wording import counted
-from mtcli.text.frame import inside_of_frame
+from mtcli.text.frame import end_of_frame, inside_of_frame
 from mtcli.text.numbers import NumberCheck, check_numbers, same_signs
 from mtcli.text.placeholders import protected_of, without_symbols
 from mtcli.text.recasing import Recaser
@@ -48,6 +48,7 @@ MAX_BYTES = 64 * 2**20
 """Size limit of a document in bytes. A document is in memory as a whole."""
 
 _SPACES = re.compile(r"\s+")
+_CLOSING = "\"'”’»)] "
 _LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _NO_SPACE_AFTER = ("。", "！", "？", "」", "』", "）", "】", "》")
 """Ends of sentences after which Chinese and Japanese have no space."""
@@ -245,13 +246,18 @@ class SegmentDivider:
                     parts, is_divided = [_trimmed(segment)], False
                 else:
                     parts, is_divided = _sentences(segment, num_tokens, self._longest - len(tag), self._src)
-                sentences = [self._prepared(part, tag, memory) for part in parts]
+                sentences = [
+                    self._prepared(part, tag, memory, begins=_may_begin_after(previous))
+                    for previous, part in zip([None, *parts], parts, strict=False)
+                ]
                 divided.append(TranslatedSegment(text, row, segment, sentences, is_divided))
                 asked += [each.sentence for each in sentences if each.sentence is not None]
         return DividedSegments(asked, divided, first)
 
-    def _prepared(self, spaced: Spaced, tag: tuple[LanguageTag, ...], memory: "Memory | None") -> SegmentSentence:
-        """Prepare a sentence for the model, unless the memory has its translation."""
+    def _prepared(
+        self, spaced: Spaced, tag: tuple[LanguageTag, ...], memory: "Memory | None", *, begins: bool
+    ) -> SegmentSentence:
+        """Prepare a sentence for the model, unless the memory has its translation, with or without its frame."""
         before, content, after = spaced
         asked = _on_one_line(content)
         match = None if memory is None else memory.find(text_with_references(asked))
@@ -260,11 +266,20 @@ class SegmentDivider:
             if known is not None:
                 return SegmentSentence(before, content, after, asked, None, known, match)
             match = None
-        before, content, after = _without_frame(spaced)
-        asked = _on_one_line(content)
-        sentence = Sentence((*tag, *asked), self._preparation)
+        inside = _without_frame(spaced)
+        if inside != spaced:
+            return self._prepared(inside, tag, memory, begins=begins)
+        sentence = Sentence((*tag, *asked), self._preparation, begins=begins)
         near = match if sentence.has_letters else None
         return SegmentSentence(before, content, after, asked, sentence, (), near)
+
+
+def _may_begin_after(previous: Spaced | None) -> bool:
+    """Return True if a sentence may begin after a part of a text; not after a clause or a word."""
+    if previous is None:
+        return True
+    last = text_of(previous[1]).rstrip(_CLOSING)[-1:]
+    return not (last.isalnum() or last in ",;–—、，；")
 
 
 def _without_language_tag(segment: Inline, tokenizer: Tokenizer) -> tuple[tuple[LanguageTag, ...], Inline]:
@@ -511,11 +526,18 @@ def _trimmed(sentence: Inline) -> Spaced:
 def _without_frame(spaced: Spaced) -> Spaced:
     """Separate a sentence also from the signs around it, see `frame`. Those beside a tag belong to the sentence."""
     before, content, after = spaced
-    text = text_of(content)
-    if len(content) != 1 or text.isalnum():
+    first, last = content[0] if content else "", content[-1] if content else ""
+    if not first or not isinstance(first, str) or not isinstance(last, str):
         return spaced
+    text = text_of(content)
     start, end = inside_of_frame(text)
-    return before + text[:start], (text[start:end],), text[end:] + after
+    num_after = len(text) - end
+    if start >= len(first) or num_after >= len(last):
+        return spaced
+    if len(content) == 1:
+        return before + text[:start], (text[start:end],), text[end:] + after
+    inside = (first[start:], *content[1:-1], last[: len(last) - num_after])
+    return before + text[:start], inside, text[end:] + after
 
 
 def _on_one_line(content: Inline) -> Inline:
@@ -548,9 +570,13 @@ def _joined(sentences: Sequence[SegmentSentence], translations: Sequence[Inline]
     followers = [*sentences[1:], None]
     for sentence, follower, answer in zip(sentences, followers, translations, strict=True):
         unchanged = answer == sentence.asked
+        after = sentence.after if unchanged else _space_after(sentence, answer, follower)
+        if not unchanged and answer and isinstance(answer[-1], str) and not after.isspace():
+            end, after = end_of_frame(text_of(sentence.content), answer[-1], after)
+            answer = (*answer[:-1], end)
         joined.append(sentence.before)
         joined += sentence.content if unchanged else answer
-        joined.append(sentence.after if unchanged else _space_after(sentence, answer, follower))
+        joined.append(after)
     return merged(joined)
 
 

@@ -65,6 +65,8 @@ _LONGEST_ABBREVIATION = 40
 
 _BULLET = re.compile(r"(?<=\S)\s+(?=(?:[•●▪◦‣|→⇒↔⇔➔➜]|[-=]+>|<[-=]+>)\s+\S)")
 """The space before an item of a list on one line, and before a bar or an arrow between two clauses."""
+_SHOUTED = re.compile(r"(?<=[!?])[!?]+\s+(?=\w)")
+"""The end of a sentence with several marks, also before a word in lower case."""
 _ITEM = {"*": re.compile(r"(?<=\S)\s+(?=\*\s+\S)"), "-": re.compile(r"(?<=\S)\s+(?=-\s+\S)")}
 """The space before an item of a list whose first mark is this one, see `LIST_ON_ONE_LINE`."""
 
@@ -106,7 +108,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     blocked = _Blocked(text)
     ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
     ends += unspaced
-    ends += [match.end() for match in _BULLET.finditer(text)]
+    ends += [match.end() for pattern in (_BULLET, _SHOUTED) for match in pattern.finditer(text)]
     if items:
         ends += [match.end() for match in _ITEM[items[1]].finditer(text)]
     return _cut(text, [end for end in ends if end not in blocked])

@@ -80,7 +80,7 @@ class Recaser:
         casing = self._casing_of(text) if self._may_be_recased(text) else self._casing_of_word(text)
         if casing is Casing.SENTENCE:
             return text, casing
-        spans = _word_spans(text, _fixed_spans(text))
+        spans = _word_spans(text, fixed_spans(text))
         words = [text[start:end] for start, end in spans]
         self._count_tokens(words)
         parts = []
@@ -118,7 +118,7 @@ class Recaser:
         return 2 * sum(word[0].isupper() for word in words) >= len(words)
 
     def _casing_of(self, text: str) -> Casing:
-        fixed = _fixed_spans(text)
+        fixed = fixed_spans(text)
         words = [text[start:end] for start, end in _word_spans(text, fixed)]
         letters = "".join(filter(str.isalpha, _without(text, fixed)))
         num_capitals = sum(map(str.isupper, letters))
@@ -207,7 +207,7 @@ def _word_spans(text: str, fixed: Sequence[Offsets]) -> list[Offsets]:
     return spans
 
 
-def _fixed_spans(text: str) -> list[Offsets]:
+def fixed_spans(text: str) -> list[Offsets]:
     """Return the spans of text whose case stays, in order: protected text, unusual words, the tag of a language."""
     tag = LANGUAGE_TAG.match(text)
     spans = [tag.span()] if tag else []

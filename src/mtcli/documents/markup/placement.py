@@ -522,6 +522,8 @@ def _spaces_of_point(node: Node, mark: Tag, translation: str, at: int) -> tuple[
 
 def _needs_space(neighbor: str, glued: str, *, had_space: bool, is_text: bool) -> bool:
     """Return True if a space is missing between a point and the character beside it, "" at the end of the text."""
-    if not neighbor or neighbor.isspace() or neighbor in glued or unspaced_at_start(neighbor):
+    if not neighbor or neighbor.isspace() or unspaced_at_start(neighbor):
+        return False
+    if neighbor in glued and not (neighbor in OPENING and neighbor in CLOSING):
         return False
     return had_space or (is_text and neighbor.isalnum())

@@ -31,7 +31,7 @@ from mtcli.runtime.wording import counted
 from mtcli.terms.terms import Terms
 from mtcli.text.numbers import check_numbers
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
-from mtcli.text.recasing import Casing, Recaser
+from mtcli.text.recasing import Casing, Recaser, fixed_spans
 from mtcli.translate.translation import Candidate, Links, Options
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Reading
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
-
-ELLIPSIS = "…"
 
 UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
@@ -118,15 +116,17 @@ class Sentence:
     Args:
         source: The sentence. A tag may have its partner in another one; the tag of a language comes first.
         preparation: How it is prepared.
+        begins: It is not the continuation of a sentence that is translated in parts.
     """
 
-    def __init__(self, source: Inline, preparation: Preparation) -> None:
+    def __init__(self, source: Inline, preparation: Preparation, *, begins: bool = True) -> None:
         self.language_tag = ""
         if source and isinstance(source[0], LanguageTag):
             self.language_tag = source[0].raw
             source = source[1:]
         self.source = source
         self.preparation = preparation
+        self._begins = begins
         self._divide(decimals=preparation.decimals)
         self.results: list[InlineTranslation] = []
         """The different translations so far, best first."""
@@ -174,7 +174,7 @@ class Sentence:
         if self.preparation.recaser is not None:
             text, self._casing = self.preparation.recaser.known_form(line)
         if self._casing is not Casing.SENTENCE:
-            self._unchanged = [line[start:end] for start, end in find_protected(line, decimals=self.decimals)]
+            self._unchanged = [line[start:end] for start, end in fixed_spans(line)]
             if self.preparation.terms is not None:
                 text, copied = _with_terms(line, text, self.preparation.terms)
                 self._unchanged += copied
@@ -285,9 +285,9 @@ class Sentence:
         if text == self._known_form and self._casing is Casing.SENTENCE:
             text = line
         elif recaser is not None:
-            if line.endswith(ELLIPSIS) and self._known_form.endswith(".") and text.endswith("."):
-                text = text[:-1] + ELLIPSIS
-            text = recaser.with_capital(recaser.restored(text, self._casing, self._unchanged), line)
+            text = recaser.restored(text, self._casing, self._unchanged)
+            if self._begins:
+                text = recaser.with_capital(text, line)
         if self.has_tags and not links:
             links = diagonal_links(line, text)
         is_same = text == candidate.text and links == candidate.alignment
