@@ -4,6 +4,8 @@ Phones and word processors write them. A model that has not met them in training
 translates the words beside them badly.
 """
 
+from collections.abc import Collection
+
 from mtcli.text.placeholders import find_protected
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
@@ -29,19 +31,23 @@ class PlainCharacters:
         self._tokenizer = tokenizer
         self._replaced: dict[str, str] = {}
 
-    def of(self, text: str) -> str:
+    def of(self, text: str, kept: Collection[str] = ()) -> str:
         """Return a text with plain characters for those that the vocabulary lacks. It has the same length.
 
         Protected text (see `placeholders`), which the model should copy, stays as it is.
+
+        Args:
+            text: The text.
+            kept: Characters that stay, too.
         """
         if text.isascii():
             return text
-        unusual = _PLAIN_OF.keys() & set(text)
+        unusual = (_PLAIN_OF.keys() & set(text)).difference(kept)
         for character in unusual - self._replaced.keys():
             self._replaced[character] = character if self._is_known(character) else _PLAIN_OF[character]
         if all(self._replaced[character] == character for character in unusual):
             return text
-        replaced = "".join(self._replaced.get(character, character) for character in text)
+        replaced = "".join(self._replaced[each] if each in unusual else each for each in text)
         for start, end in find_protected(text, decimals=True):
             replaced = replaced[:start] + text[start:end] + replaced[end:]
         return replaced
@@ -51,3 +57,25 @@ class PlainCharacters:
         (ids,) = self._tokenizer.encode_src([character])
         spelled = self._tokenizer.src_byte_of
         return not any(number in spelled or number == self._tokenizer.unknown for number in ids)
+
+
+def with_signs_of(line: str, plain: str, translation: str) -> str:
+    """Return a translation with the quotation marks and apostrophes of its line.
+
+    Quotation marks are replaced if the translation has as many, and apostrophes if all of the line are of one form.
+
+    Args:
+        line: The line.
+        plain: The same with plain characters.
+        translation: The translation of `plain`.
+    """
+    if plain == line:
+        return translation
+    apostrophes = {sign for sign, own in zip(line, plain, strict=False) if own == "'"}
+    if len(apostrophes) == 1:
+        translation = translation.replace("'", apostrophes.pop())
+    quotes = [sign for sign, own in zip(line, plain, strict=False) if own == '"']
+    if len(quotes) == translation.count('"'):
+        parts = translation.split('"')
+        translation = parts[0] + "".join(map(str.__add__, quotes, parts[1:]))
+    return translation

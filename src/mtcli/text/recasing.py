@@ -74,9 +74,14 @@ class Recaser:
         self._num_tokens: dict[str, int] = {}
         """The number of tokens of each form of a word."""
 
-    def known_form(self, text: str) -> tuple[str, Casing]:
-        """Return a sentence as the model knows it, with the same length, and how it is written."""
-        text = self._plain.of(text)
+    def known_form(self, text: str, kept: Collection[str] = ()) -> tuple[str, Casing]:
+        """Return a sentence as the model knows it, with the same length, and how it is written.
+
+        Args:
+            text: The sentence.
+            kept: Signs that stay, although the vocabulary may lack them.
+        """
+        text = self._plain.of(text, kept)
         casing = self._casing_of(text) if self._may_be_recased(text) else self._casing_of_word(text)
         if casing is Casing.SENTENCE:
             return text, casing

@@ -31,6 +31,7 @@ from mtcli.runtime.wording import counted
 from mtcli.terms.terms import Terms
 from mtcli.text.numbers import check_numbers
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
+from mtcli.text.plain_characters import with_signs_of
 from mtcli.text.recasing import Casing, Recaser, fixed_spans
 from mtcli.translate.translation import Candidate, Links, Options
 from mtcli.translate.translator import Translator
@@ -172,7 +173,7 @@ class Sentence:
         self._unchanged: list[str] = []
         """Texts that stay as they are where the casing of a translation is restored."""
         if self.preparation.recaser is not None:
-            text, self._casing = self.preparation.recaser.known_form(line)
+            text, self._casing = self.preparation.recaser.known_form(line, self.mark_of_token)
         if self._casing is not Casing.SENTENCE:
             self._unchanged = [line[start:end] for start, end in fixed_spans(line)]
             if self.preparation.terms is not None:
@@ -285,7 +286,7 @@ class Sentence:
         if text == self._known_form and self._casing is Casing.SENTENCE:
             text = line
         elif recaser is not None:
-            text = recaser.restored(text, self._casing, self._unchanged)
+            text = recaser.restored(with_signs_of(line, self._known_form, text), self._casing, self._unchanged)
             if self._begins:
                 text = recaser.with_capital(text, line)
         if self.has_tags and not links:
