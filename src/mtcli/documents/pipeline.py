@@ -527,7 +527,7 @@ def _without_frame(spaced: Spaced) -> Spaced:
     """Separate a sentence also from the signs around it, see `frame`. Those beside a tag belong to the sentence."""
     before, content, after = spaced
     first, last = content[0] if content else "", content[-1] if content else ""
-    if not first or not isinstance(first, str) or not isinstance(last, str):
+    if not first or not isinstance(first, str) or not isinstance(last, str) or is_plain(content):
         return spaced
     text = text_of(content)
     start, end = inside_of_frame(text)
