@@ -152,6 +152,6 @@ def test_a_model_is_given_plain_signs_for_those_that_it_does_not_know(line: str,
 def test_a_translation_has_the_quotation_marks_and_apostrophes_of_its_line() -> None:
     translator = ByRule(str.upper)
     translator.aligns = False
-    lines = ["I don’t say “yes”.", "I don’t say 'yes'."]
+    lines = ["I don’t say “yes”.", "I don’t say 'yes'.", "I don´t know."]
     found = BySentence(translator, "en", "de").translate(lines, Options(), Reading(warn=False, quiet=True))
-    assert [each.text for each in found] == ["I DON’T SAY “YES”.", "I DON'T SAY 'YES'."]
+    assert [each.text for each in found] == ["I DON’T SAY “YES”.", "I DON'T SAY 'YES'.", "I DON'T KNOW."]

@@ -130,7 +130,7 @@ def test_protected_text_is_found_as_a_whole(text: str) -> None:
 
 
 DIVIDING = ("•", "→", "⇒", "->", "=>")
-"""Symbols after which a line goes on with another sentence."""
+"""Symbols before which another sentence of the line begins."""
 
 
 @pytest.mark.parametrize("text", [text for text in SYMBOLS if text not in DIVIDING])

@@ -15,10 +15,10 @@ _LIST_MARKS = re.compile(
 """The marks of an item, or of speech. `1.` and `a.` are none: they may begin a date, or end an abbreviation."""
 
 _BEGINNING = re.compile(r"(?:\.{3,}|…)\s*(?=\w)")
-"""What stands before a sentence that goes on."""
+"""What stands before the rest of a sentence that began earlier."""
 
 _REPEATED_MARK = re.compile(r"[!?！？؟]{2,}$|\.{4,}$|…+$|\s*[–—―]+$")
-"""Marks at the end of a sentence that are not written so in books, or that say that it goes on."""
+"""Marks at the end of a sentence that are not written so in books, or that say that it continues."""
 
 _HASHTAGS = re.compile(r"(?:[\s,]+#\w+)+$")
 """Words that a text in a social network has behind it."""

@@ -62,7 +62,8 @@ class PlainCharacters:
 def with_signs_of(line: str, plain: str, translation: str) -> str:
     """Return a translation with the quotation marks and apostrophes of its line.
 
-    Quotation marks are replaced if the translation has as many, and apostrophes if all of the line are of one form.
+    Quotation marks are replaced if the translation has as many, and apostrophes if all of the line are `’`. Other signs
+    are no apostrophes, although people type them, such as `´`.
 
     Args:
         line: The line.
@@ -71,9 +72,8 @@ def with_signs_of(line: str, plain: str, translation: str) -> str:
     """
     if plain == line:
         return translation
-    apostrophes = {sign for sign, own in zip(line, plain, strict=False) if own == "'"}
-    if len(apostrophes) == 1:
-        translation = translation.replace("'", apostrophes.pop())
+    if {sign for sign, own in zip(line, plain, strict=False) if own == "'"} == {"’"}:
+        translation = translation.replace("'", "’")
     quotes = [sign for sign, own in zip(line, plain, strict=False) if own == '"']
     if len(quotes) == translation.count('"'):
         parts = translation.split('"')
