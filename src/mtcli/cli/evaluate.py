@@ -29,7 +29,7 @@ from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtcli.evaluation.evaluate import EvaluationRequest
+    from mtcli.evaluation.evaluate import EvaluationRequest, Wrap
     from mtcli.evaluation.metrics import Metric
     from mtcli.evaluation.robustness import Robustness
 
@@ -133,7 +133,8 @@ def evaluate(
         flag(
             "--as-translate",
             panel=panels.SCORES,
-            help="With --robust: translate as mtcli translate does, which splits lines into sentences.",
+            help="Translate as mtcli translate does, which splits lines into sentences, recases and searches again: "
+            "the scores of what users get. Otherwise, a model gets each line as it is, as for the scores of training.",
         ),
     ] = False,
     lowercase: Annotated[bool, flag("--lowercase", panel=panels.SCORES, help="Ignore upper and lower case.")] = False,
@@ -182,17 +183,23 @@ def evaluate(
         engine=engine,
         device=device,
         replace=replace,
+        wrap=_translator_of_translate() if as_translate else None,
     )
     _check_combinations(request, split, terms_mode, json_)
     if robust:
         _check_robust(request)
-    elif as_translate:
-        raise UsageError("--as-translate: only with --robust")
     _check(request)
     if robust:
-        _evaluate_robustness(request, json_, as_translate=as_translate)
+        _evaluate_robustness(request, json_)
     else:
         _evaluate(request, json_)
+
+
+def _translator_of_translate() -> "Wrap":
+    """Return the translator of lines that `mtcli translate` uses."""
+    from mtcli.documents.lines import BySentence
+
+    return BySentence
 
 
 def _check_combinations(request: "EvaluationRequest", split: str | None, terms_mode: str | None, as_json: bool) -> None:
@@ -269,17 +276,16 @@ def _check_robust(request: "EvaluationRequest") -> None:
         raise UsageError("--robust: give one --ref-file")
 
 
-def _evaluate_robustness(request: "EvaluationRequest", as_json: bool, *, as_translate: bool) -> None:
+def _evaluate_robustness(request: "EvaluationRequest", as_json: bool) -> None:
     """Evaluate the forms in which people type, and print the result."""
-    from mtcli.documents.lines import BySentence
     from mtcli.evaluation.evaluate import evaluate_robustness
     from mtcli.evaluation.robustness import MAX_PAIRS
 
-    way = "as by mtcli translate" if as_translate else "as they are, without what mtcli translate does first"
+    way = "as by mtcli translate" if request.wrap else "as they are, without what mtcli translate does first"
     note(f"each form: the first {MAX_PAIRS} pairs that can have it; lines translated {way}")
-    found = evaluate_robustness(request, BySentence if as_translate else None)
+    found = evaluate_robustness(request)
     print(found.to_json() if as_json else found.to_text())
-    if request.is_of_the_run and not as_translate:
+    if request.is_of_the_run:
         _record_robustness(request.model, found)
 
 
@@ -361,6 +367,7 @@ def _refuse_search_options(request: "EvaluationRequest") -> None:
         "--length-penalty": request.length_penalty,
         "--no-repeat-ngram": request.no_repeat_ngram,
         "--engine": request.engine,
+        "--as-translate": request.wrap,
     }
     for name, value in options.items():
         if value is not None:

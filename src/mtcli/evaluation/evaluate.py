@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 MAX_TRAINING_PAIRS = 100_000
 """Training pairs from which the translations of single words are learned, about."""
+
+AS_TRANSLATE = "translated as by mtcli translate"
+"""Follows the scores of such translations: sacrebleu's signature does not say how they were made."""
 
 Wrap = Callable[[Translator, str, str], Translator]
 
@@ -90,6 +94,9 @@ class EvaluationRequest:
     device: str = "auto"
     replace: bool = False
     """Read invalid UTF-8 as U+FFFD."""
+    wrap: Wrap | None = None
+    """Returns the translator of `mtcli translate`, given that of the models and the two languages: the translations
+    are then those that this command writes. None: each line is given to the models as it is."""
 
     @property
     def model(self) -> Path:
@@ -153,6 +160,8 @@ class Evaluation:
     """The scores of one system, or the comparison of two, in one direction or several."""
 
     directions: list[DirectionEvaluation]
+    as_translate: bool = False
+    """The models translated as `mtcli translate` does, see `EvaluationRequest.wrap`."""
 
     @property
     def means(self) -> list[float]:
@@ -186,6 +195,10 @@ class Evaluation:
 
     def to_text(self) -> str:
         """Return the scores of one direction, or a table with a line for each and the means; or the comparisons."""
+        text = self._scores_to_text()
+        return f"{text}\n{AS_TRANSLATE}" if self.as_translate else text
+
+    def _scores_to_text(self) -> str:
         if len(self.directions) == 1:
             return self.directions[0].to_text()
         if self.mean_differences:
@@ -206,7 +219,19 @@ class Evaluation:
         return "\n".join([*_aligned(rows), *dict.fromkeys(signatures)])
 
     def to_json(self) -> str:
-        """Return the JSON of one direction, or an object with the list `directions` and the object `mean`."""
+        """Return the JSON of one direction, or an object with the list `directions` and the object `mean`.
+
+        If the models translated as `mtcli translate` does, each object has the key `as_translate`.
+        """
+        text = self._scores_to_json()
+        if not self.as_translate:
+            return text
+        found = json.loads(text)
+        for each in found if isinstance(found, list) else [found]:
+            each["as_translate"] = True
+        return json.dumps(found, indent=1, ensure_ascii=False)
+
+    def _scores_to_json(self) -> str:
         if len(self.directions) == 1:
             return self.directions[0].to_json()
         directions = [
@@ -242,7 +267,8 @@ class _System:
     """A loaded model that translates."""
 
     tokenizer: Tokenizer
-    translate: Callable[[list[str]], list[str]]
+    translate: Callable[[str, list[str]], list[str]]
+    """Returns the translations of sources, given `_Texts.to`."""
     src: str
     """Source language."""
     tgt: str
@@ -261,10 +287,6 @@ class _System:
         """
         language = to or self.to
         return [self.tokenizer.with_tag(source, language) for source in sources] if language else [*sources]
-
-    def translate_into(self, to: str, sources: list[str]) -> list[str]:
-        """Return the translations of sources. For `to`, see `_Texts`."""
-        return self.translate(self.tagged(sources, to) if to else sources)
 
 
 @dataclass(frozen=True)
@@ -317,7 +339,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
             metrics.check_tokenizer(tokenize)
         _warn_of_spaces(each.references[0], request.metrics, tokenize)
         _warn_of_training_pairs(request, each, translator, other_translator)
-        hypotheses = translator.translate_into(each.to, sources) if translator else finished
+        hypotheses = translator.translate(each.to, sources) if translator else finished
         if tokenize != "none" and metrics.looks_tokenised(hypotheses):
             log.warning(
                 "these translations look tokenized already: score raw text, or use --tokenize none; "
@@ -325,14 +347,14 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
             )
         systems = [hypotheses]
         if request.is_comparison:
-            systems.append(other_translator.translate_into(each.to, sources) if other_translator else other_finished)
+            systems.append(other_translator.translate(each.to, sources) if other_translator else other_finished)
         scored = _score(request, systems, each, tokenize)
         if terms is not None:
             scored = replace(scored, terms=[TermsScore.of(terms, sources, system) for system in systems])
         if identifier is not None:
             scored = replace(scored, other_language=identifier.share_of_others(hypotheses, sources, each.to))
         found.append(scored)
-    return Evaluation(found)
+    return Evaluation(found, as_translate=request.wrap is not None)
 
 
 def _warn_of_training_pairs(
@@ -407,12 +429,8 @@ def _check_directions(model: Path, system: _System, directions: Sequence[Directi
             raise UsageError(f"--compare {model}: does not translate {direction}; choose a direction with --to")
 
 
-def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) -> Robustness:
+def evaluate_robustness(request: EvaluationRequest) -> Robustness:
     """Translate and score the test pairs in the forms in which people type.
-
-    Args:
-        request: What to evaluate, and how.
-        wrap: Returns the translator to use, given that of the models and the two languages; None: that of the models.
 
     Raises:
         UsageError: A model with several target languages and none of them chosen, or see `evaluate`.
@@ -421,7 +439,7 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     """
     own = own_directions(request)
     to = own[0].tgt if len(own) == 1 else ""
-    translator = _load(request.models, request, request.rerank, wrap=wrap, warn=False, to=to)
+    translator = _load(request.models, request, request.rerank, warn=False, to=to)
     _check_target(request.to, translator)
     if translator.tokenizer.tags and not translator.to:
         raise UsageError("--robust: this model has several target languages; choose one with --to")
@@ -446,7 +464,8 @@ def evaluate_robustness(request: EvaluationRequest, wrap: Wrap | None = None) ->
     found = robustness.variants(pairs, languages)
     options: dict[str, Any] = {"lowercase": request.lowercase, "tokenize": tokenize}
     known = robustness.known_words(_training_pairs(run_of(request.models[0]), translator.tokenizer))
-    return robustness.measure(found, pairs, translator.translate, metrics=request.metrics, known=known, **options)
+    translate = partial(translator.translate, "")
+    return robustness.measure(found, pairs, translate, metrics=request.metrics, known=known, **options)
 
 
 def _training_pairs(run: Path, tokenizer: Tokenizer) -> Iterator[Pair]:
@@ -507,18 +526,16 @@ def _load(
     rerank: Path | None = None,
     *,
     terms: Terms | None = None,
-    wrap: Wrap | None = None,
     warn: bool = True,
     to: str = "",
 ) -> _System:
-    """Load models that translate together; see `EvaluationRequest` and `evaluate_robustness`.
+    """Load models that translate together, see `EvaluationRequest`.
 
     Args:
         models: The models.
         request: The options.
         rerank: See `EvaluationRequest.rerank`.
         terms: The terms of the request.
-        wrap: See `evaluate_robustness`.
         warn: Warn about lines unlike those of training.
         to: The target language if the request names none.
     """
@@ -527,7 +544,10 @@ def _load(
         "length_penalty": request.length_penalty,
         "no_repeat_ngram": request.no_repeat_ngram,
     }
-    loaded = load(models, request.device, request.engine, given)
+    engine = request.engine
+    if request.wrap and not rerank:
+        engine = engine or "auto"
+    loaded = load(models, request.device, engine, given)
     model, options, (src, tgt) = loaded
     tag = request.to or (to if model.tokenizer.has_tag(to) else "")
     if tag and model.tokenizer.tags:
@@ -538,10 +558,16 @@ def _load(
         model.rerank = load_reranker(rerank, request.rerank_weight, request.device, reranked)
     if terms:
         options = model.with_terms(options, terms, request.terms_mode)
-    translator = wrap(model, src, tgt) if wrap else model
+    translator: Translator = model
+    if request.wrap:
+        translator = request.wrap(model, src, tgt)
+        options = replace(options, scores=False, repair=True)
 
-    def translate(sources: list[str]) -> list[str]:
-        return [found.text for found in translator.translate(sources, options, Reading(total=len(sources), warn=warn))]
+    def translate(to: str, sources: list[str]) -> list[str]:
+        chosen = replace(options, to=to) if translator.tokenizer.has_tag(to) else options
+        # The windows of `mtcli translate`: near-ties may depend on the lines of a batch.
+        reading = Reading(total=len(sources), warn=warn, growing=request.wrap is not None)
+        return [found.text for found in translator.translate(sources, chosen, reading)]
 
     return _System(translator.tokenizer, translate, src, tgt, translator.backend.info.bleu_tokenizer, options.to)
 
