@@ -156,8 +156,9 @@ def test_the_command_gives_each_model_its_tag(
     expected = call(capsys, "translate", "--model", from_spanish, "--to", "xx", between)
     found = call(capsys, "translate", "--model", one, "--pivot", from_spanish, "--to", "xx", "one red dog.")
     assert found == expected
+    found = call(capsys, "translate", "--model", one, "--pivot", from_spanish, "one red dog.")
+    assert found == expected, "both of its directions have the same target"
     for to, reason in (
-        ([], "es, xx"),
         (["--to", "fr"], "--to fr: choose from es, xx"),
         (["--to", "es"], "--to es: choose from xx"),
     ):

@@ -32,6 +32,8 @@ from mtcli.exchange import argos
 from mtcli.exchange.export import export
 from mtcli.recipes.augment import chosen_direction
 from mtcli.serve.app import load_app
+from mtcli.serve.models import ServedModel
+from mtcli.serve.page import PageData
 from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
@@ -39,6 +41,7 @@ from mtcli.text.tokenizer.learning import train_tokenizer
 from mtcli.training.request import resolve
 from mtcli.training.validation import PairsToScore, in_turn, score_test, validate
 from mtcli.translate.backends.pytorch import PyTorchBackend
+from mtcli.translate.loading import load as load_translator
 from mtcli.translate.memory import read_memory
 from mtcli.translate.translation import Options
 from mtcli.translate.translator import ModelTranslator
@@ -594,6 +597,69 @@ def test_one_direction_is_fine_tuned(files: tuple[Path, Path], trained: Path, tm
     )
     assert resumed.code == 0, resumed.err
     assert run("eval", "--model", tmp_path / "tuned", "-b", "1").out.startswith("BLEU = ")
+    assert load_model(tmp_path / "tuned")[1].directions == (Direction("en", "yy"),)
+    plain = run("translate", "red tree.", "--model", tmp_path / "tuned")
+    assert plain.code == 0, plain.err
+    assert plain.out == run("translate", "red tree.", "--model", tmp_path / "tuned", "--to", "yy").out
+    assert "--to" not in run("info", tmp_path / "tuned").out
+    refused(run("translate", "red tree.", "--model", tmp_path / "tuned", "--to", "xx"), 2, "--to xx: choose from yy")
+
+
+@pytest.fixture(scope="module")
+def toy_of_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one direction, whose vocabulary has the tags of two."""
+    folder = tmp_path_factory.mktemp("toy") / "toy"
+    (folder / "data").mkdir(parents=True)
+    into_xx = Direction("en", "xx")
+    save_toy(folder, several_toy(), tgt="xx", directions=[into_xx])
+    for name in ("valid", "test"):
+        write_split(folder, name, {into_xx: SEVERAL_PAIRS[into_xx][:12]})
+    return folder
+
+
+def test_a_model_of_one_direction_needs_no_target(toy_of_one: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("one red dog.\n")
+    (tmp_path / "in.html").write_text("<p>one red dog.</p>")
+    (tmp_path / "out").write_text("eno der god.\n")
+    model = ("--model", toy_of_one)
+    assert run("translate", *model, "one red dog.").out == "eno der god.\n"
+    assert run("translate", *model, "-i", tmp_path / "in.html").out == "<p>eno der god.</p>"
+    assert run("eval", *model).out.startswith("BLEU = 100.0")
+    pair = ("--src-file", tmp_path / "in", "--tgt-file", tmp_path / "out")
+    assert run("score", *model, *pair).out == run("score", *model, *pair, "--to", "xx").out
+    explained = run("explain", *model, "one red dog.", "--json")
+    assert explained.out == run("explain", *model, "one red dog.", "--json", "--to", "xx").out
+    augmented = run("augment", *model, "-i", tmp_path / "in", "-o", tmp_path / "pairs.tsv")
+    assert augmented.code == 0, augmented.err
+    assert "eno der god." in (tmp_path / "pairs.tsv").read_text()
+    assert export(toy_of_one, "ctranslate2", tmp_path / "exported") is not None
+    assert run("translate", "--model", tmp_path / "exported", "one red dog.").out == "eno der god.\n"
+    assert "--to" not in run("info", tmp_path / "exported").out
+
+
+def test_another_target_than_that_of_the_model_is_refused(toy_of_one: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("one red dog.\n")
+    files = ("--src-file", tmp_path / "in")
+    for command in (
+        ("translate", "one red dog."),
+        ("eval",),
+        ("eval", *files, "--ref-file", tmp_path / "in"),
+        ("score", *files, "--tgt-file", tmp_path / "in"),
+        ("explain", "one red dog."),
+    ):
+        for code in ("es", "de"):
+            refused(run(*command, "--model", toy_of_one, "--to", code), 2, f"--to {code}: choose from xx")
+    refused(
+        run("augment", "--model", toy_of_one, "-i", tmp_path / "in", "-o", tmp_path / "o.tsv", "--to", "es"), 2, "xx"
+    )
+
+
+def test_the_server_offers_the_one_target(toy_of_one: Path) -> None:
+    (served,) = ServedModel.all_of(
+        load_translator([toy_of_one], "cpu"), lambda languages, targets: PageData(*languages)
+    )
+    assert served.targets == ["xx"]
+    assert not served.has_target("es")
 
 
 def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def explain(
     check_outputs([html, "-"], models=models)
     (sentence,) = arguments([text.replace("\n", " ")])
     backend = load_with_pytorch(models, device)
+    if to:
+        backend.check_target(to)
     _check_layer_and_head(backend, layer, head)
     options = backend.default_options.with_given({"to": to, "beam_size": beam_size})
     explanation = explain_translation(backend, sentence, options, neighbours=neighbours)

@@ -50,11 +50,11 @@ def score(
     must_exist(src_file, tgt_file)
     backend = PyTorchBackend.load(model, pick_device(device))
     if to:
-        backend.tokenizer.tag_of(to)  # refuses an unknown language before the files are read
+        backend.check_target(to)  # before the files are read
     counts = Counts()
     sources = lines_of(src_file, replace=replace, counts=counts)
     translations = lines_of(tgt_file, replace=replace, counts=counts)
     pairs = side_by_side(sources, translations, name_of(src_file), name_of(tgt_file))
-    for likelihood in likelihoods(backend, pairs, to=to or "", quiet=on_terminal(sys.stdout)):
+    for likelihood in likelihoods(backend, pairs, to=to or backend.default_options.to, quiet=on_terminal(sys.stdout)):
         print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
     report_counts(counts)

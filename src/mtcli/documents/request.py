@@ -254,6 +254,8 @@ def translate(request: TextRequest, note: Note) -> None:
     loaded = load(request.models, request.device, engine, request.search)
     if request.rerank:
         loaded.translator.rerank = load_reranker(request.rerank, request.rerank_weight, request.device, loaded)
+    if request.to and request.pivot is None:
+        loaded.translator.backend.check_target(request.to)
     translator: Translator = loaded.translator
     options = loaded.options
     src, tgt = loaded.languages

@@ -31,6 +31,7 @@ from mtcli.text.languages import Direction, base, same
 from mtcli.text.lines import Counts, Pair
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 from mtcli.text.writing_systems import unspaced
+from mtcli.translate.backends.backend import Backend
 from mtcli.translate.backends.exported import parse_provenance, provenance
 from mtcli.translate.loading import load, load_reranker
 from mtcli.translate.streams import lines_of, report_counts
@@ -266,17 +267,20 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 class _System:
     """A loaded model that translates."""
 
-    tokenizer: Tokenizer
+    backend: Backend
     translate: Callable[[str, list[str]], list[str]]
     """Returns the translations of sources, given `_Texts.to`."""
     src: str
     """Source language."""
     tgt: str
     """Target language. For a multilingual model, that of the request, if it names one."""
-    bleu_tokenizer: str | None
-    """See `TranslationInfo.bleu_tokenizer`."""
     to: str
     """The language of the tag that lines get which begin with none; empty: they stay without."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return self.backend.tokenizer
 
     def tagged(self, sources: Sequence[str], to: str) -> list[str]:
         """Return sources as the model takes them.
@@ -569,7 +573,7 @@ def _load(
         reading = Reading(total=len(sources), warn=warn, growing=request.wrap is not None)
         return [found.text for found in translator.translate(sources, chosen, reading)]
 
-    return _System(translator.tokenizer, translate, src, tgt, translator.backend.info.bleu_tokenizer, options.to)
+    return _System(translator.backend, translate, src, tgt, options.to)
 
 
 def _check_target(language: str, *translators: _System | None) -> None:
@@ -580,10 +584,10 @@ def _check_target(language: str, *translators: _System | None) -> None:
     """
     if not language:
         return
-    tokenizers = [translator.tokenizer for translator in translators if translator]
-    multilingual = [tokenizer for tokenizer in tokenizers if tokenizer.tags]
-    for tokenizer in multilingual or tokenizers:
-        tokenizer.tag_of(language)
+    backends = [translator.backend for translator in translators if translator]
+    multilingual = [backend for backend in backends if backend.tokenizer.tags]
+    for backend in multilingual or backends:
+        backend.check_target(language)
 
 
 def _texts(request: EvaluationRequest, translator: _System | None, counts: Counts) -> list[_Texts]:
@@ -709,7 +713,7 @@ def _default_tokenizer(
         info = _info_of(request.model)
         chosen, tgt = info.bleu_tokenizer, info.tgt
     elif system is not None:
-        chosen, tgt = system.bleu_tokenizer, system.tgt
+        chosen, tgt = system.backend.info.bleu_tokenizer, system.tgt
     else:
         return DEFAULT
     return chosen or bleu_tokenizer(language or request.to or tgt)

@@ -223,7 +223,17 @@ def _parity(folder: Path) -> str:
 
 
 def _shape(path: Path) -> Iterator[Row]:
-    """Describe the model of a safetensors file, from its header."""
+    """Describe the model of a safetensors file."""
+    about, parameters = _header(path)
+    yield from _model_rows(about, path, parameters)
+
+
+def _header(path: Path) -> tuple[Any, int]:
+    """Return what the header of a safetensors file says about its model, and the number of its parameters.
+
+    Raises:
+        ModelError: It is not a model, or damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -233,7 +243,7 @@ def _shape(path: Path) -> Iterator[Row]:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path}: not a model of mtcli, or damaged ({error}); use a checkpoint instead") from None
-    yield from _model_rows(about, path, sum(map(math.prod, shapes)))
+    return about, sum(map(math.prod, shapes))
 
 
 def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Iterator[Row]:
@@ -247,10 +257,7 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
     Raises:
         ModelError: It is not a `ModelInfo`.
     """
-    try:
-        info = model_file.ModelInfo.model_validate(about)
-    except ValueError:
-        raise ModelError(f"{where}: not a model of this version of mtcli") from None
+    info = _info_of(about, where)
     model = info.model
     yield "languages", ", ".join(map(str, info.trained_directions))
     shape = (
@@ -266,6 +273,14 @@ def _model_rows(about: Any, where: Path, parameters: int | None = None) -> Itera
         yield "vocabulary", f"{info.src_vocab:,} source and {info.tgt_vocab:,} target tokens"
     steps = ", ".join(f"{step:,}" for step in info.averaged)
     yield "weights", f"{MEAN} of steps {steps}" if steps else f"of step {info.step:,}"
+
+
+def _info_of(about: Any, where: Path) -> model_file.ModelInfo:
+    """Return what should be a `ModelInfo`, see `_model_rows`."""
+    try:
+        return model_file.ModelInfo.model_validate(about)
+    except ValueError:
+        raise ModelError(f"{where}: not a model of this version of mtcli") from None
 
 
 def _checkpoints(problems: dict[Path, str | None]) -> Iterator[Row]:
@@ -286,9 +301,15 @@ def _size_of(folder: Path) -> str:
 
 
 def targets_of(folder: Path) -> list[str]:
-    """Return the target languages of a run, model or exported folder; none if it has one, or a damaged tokenizer."""
-    with suppress(ModelError):  # a damaged tokenizer is reported by the commands that need it
-        return sorted(Tokenizer.load(tokenizer_file(folder)).tags)
+    """Return the target languages of a run, model or exported folder; none if it has no tags, or is damaged."""
+    with suppress(ModelError):  # what is damaged is reported by the commands that need it
+        tags = Tokenizer.load(tokenizer_file(folder)).tags
+        if not tags:
+            return []
+        exported = provenance(folder)
+        about = _header(folder / "model.safetensors")[0] if exported is None else exported.get("model")
+        directions = _info_of(about, folder).directions
+        return sorted({direction.tgt for direction in directions} or tags)
     return []
 
 

@@ -23,7 +23,8 @@ class TranslationInfo(BaseModel):
     terms: bool = False
     """The sources of training had terms with their translations, see `data.terms`."""
     directions: tuple[Direction, ...] = ()
-    """The directions that it was trained on, if they are several. Then `src` and `tgt` are the first of them."""
+    """The directions that it was trained on; `src` and `tgt` are the first of them. Empty: it has one direction and no
+    tags of target languages, or it is imported, or started from an imported model, whose sources may have any tags."""
     bleu_tokenizer: str | None = None
     """The setting `train.bleu_tokenizer` of the run; None: it is not set."""
 
@@ -31,6 +32,11 @@ class TranslationInfo(BaseModel):
     def languages(self) -> Direction:
         """Source and target language, of several the first ones."""
         return Direction(self.src, self.tgt)
+
+    @property
+    def has_several_directions(self) -> bool:
+        """It was trained on several directions. A model of one direction may have the tags of other languages too."""
+        return len(self.directions) > 1
 
     @property
     def trained_directions(self) -> tuple[Direction, ...]:

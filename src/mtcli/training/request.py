@@ -68,7 +68,8 @@ class InitialModel:
     def parent(self) -> Parent:
         """What the data of a run depends on."""
         info = self.info
-        return Parent(self.tokenizer, checksum(parameters(self.model), None), info.src, info.tgt, info.directions)
+        several = info.directions if info.has_several_directions else ()
+        return Parent(self.tokenizer, checksum(parameters(self.model), None), info.src, info.tgt, several)
 
     def values(self) -> Values:
         """Return its shape, by dotted name, as defaults of a run that starts from it."""
@@ -208,7 +209,7 @@ def _with_languages_of(initial: InitialModel, data: DataConfig) -> DataConfig:
             completed = DataConfig.model_validate(certain | given_data)
             if _names_choose(completed, initial.parent):
                 return completed
-    if info.directions and not ("tgt" in given_data or data.corpora):
+    if info.has_several_directions and not ("tgt" in given_data or data.corpora):
         directions = ", ".join(map(str, info.directions))
         raise UsageError(f"--init {initial.path}: has several directions ({directions}); choose with --src and --tgt")
     return DataConfig.model_validate(own | given_data)
@@ -286,7 +287,7 @@ def _values_for_corrections(initial: InitialModel, given: Values) -> Values:
             given.
         ModelError: The configuration of its run is damaged.
     """
-    if initial.info.directions:
+    if initial.info.has_several_directions:
         raise UsageError("--corrections: for a model of one direction; fine-tune this one with --train and other pairs")
     if "time" in given.get("train", {}):
         raise UsageError("--corrections: training ends by itself; limit it with --max-steps, not with --time")

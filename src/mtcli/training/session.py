@@ -57,6 +57,8 @@ class Session:
         """What `clock` showed when `state.seconds` was last updated."""
         joins = config.data.variants == "on"
         self.lengths = SourceLengths.of(data.train, data.tokenizer, joins=joins, max_length=config.data.max_length)
+        # The sources that an imported model is trained on may begin with tags of other languages.
+        is_tagged = not data.tokenizer.sentencepiece and data.tokenizer.has_tag(config.data.tgt)
         self.info = ModelInfo(
             model=config.model,
             decode=config.decode,
@@ -71,7 +73,7 @@ class Session:
             usual_src=self.lengths.usual,
             terms=config.data.terms,
             bleu_tokenizer=config.train.bleu_tokenizer,
-            directions=data.directions if len(data.directions) > 1 else (),
+            directions=data.directions if len(data.directions) > 1 or is_tagged else (),
         )
         self.num_valid = {direction: len(data.valid_split.get(direction, ())) for direction in data.directions}
         """Number of validation pairs of each direction."""

@@ -124,7 +124,8 @@ def check(request: Request) -> Teachers:
         _check_not_latest(teacher)
     translator, _, (src, tgt) = load(request.teachers, "cpu")
     tokenizer = translator.tokenizer
-    known = translator.backend.info.directions
+    info = translator.backend.info
+    known = info.directions if info.has_several_directions else ()
     if tokenizer.tags and not known:
         raise UsageError(f"--teacher {request.teachers[0]}: has several target languages; name a model with one")
     if request.swap and are_side_names(src, tgt):
@@ -140,7 +141,7 @@ def check(request: Request) -> Teachers:
         bool(known),
         tokenizer,
         num_parameters=_num_parameters(translator),
-        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or translator.backend.info.bleu_tokenizer,
+        bleu_tokenizer=config.train.bleu_tokenizer or _bleu_tokenizer(first) or info.bleu_tokenizer,
         student_tokenizer=own_tokenizer if file_of_teacher is None else tokenizer,
         tokenizer_file=file_of_teacher,
     )

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mtcli.errors import UsageError
@@ -44,7 +45,7 @@ class Backend(ABC):
         """
         self.tokenizer = tokenizer
         self.info = info
-        self.default_options = Options.of(info.decode)
+        self.default_options = replace(Options.of(info.decode), to=self._only_target())
 
     @property
     def usual_src(self) -> int:
@@ -60,6 +61,24 @@ class Backend(ABC):
         src = self.info.src
         with_tags = tuple(Direction(src, tag) for tag in sorted(self.tokenizer.tags) if tag != src)
         return self.info.directions or with_tags or (self.info.languages,)
+
+    def _only_target(self) -> str:
+        """Return the target language if the model has tags of several and was trained on one of them, otherwise ""."""
+        targets = {direction.tgt for direction in self.info.directions}
+        return targets.pop() if len(targets) == 1 and self.tokenizer.tags else ""
+
+    def check_target(self, to: str) -> None:
+        """Check that the model translates into a language that the user chose.
+
+        Raises:
+            UsageError: It does not: it has no tag for it, or was trained on other languages only.
+        """
+        targets = sorted({direction.tgt for direction in self.info.directions})
+        if self.tokenizer.tags and targets:
+            known = {self.tokenizer.tag_of(target) for target in targets}
+            if not self.tokenizer.has_tag(to) or self.tokenizer.tag_of(to) not in known:
+                raise UsageError(f"--to {to}: choose from {', '.join(targets)}")
+        self.tokenizer.tag_of(to)
 
     def for_options(self, options: Options) -> "Backend":
         """Return the backend that searches with these options: this one, unless it has another for some."""
