@@ -19,6 +19,7 @@ from mtcli.cli.options import (
     ToOption,
     TopKOption,
     model_option,
+    only_target,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
@@ -142,6 +143,7 @@ def augment(
     from mtcli.runtime.outputs import check_outputs
     from mtcli.translate.backends.exported import provenance
 
+    target = only_target(to)
     check_monolingual({"--input": input_})
     folders = model or [LATEST]
     synthesis = Synthesis(cast("SynthesisMethod", method), forward, tag, n_best, keep, 1 if seed is None else seed)
@@ -151,9 +153,10 @@ def augment(
     check_outputs([output], [input_], models=[*folders, reverse], force=force)
     if method == "sample" and any(provenance(folder) is not None for folder in folders):
         raise UsageError("--method sample: not with an exported model; give the run itself with --model")
-    models = _load(folders, reverse, given, device, from_, to)
+    models = _load(folders, reverse, given, device, from_, target)
     src, tgt = models.languages if forward else reversed(models.languages)
-    identity = _identity(input_, folders, reverse, synthesis, {**given, "replace": replace, "from": from_, "to": to})
+    chosen = {**given, "replace": replace, "from": from_, "to": target}
+    identity = _identity(input_, folders, reverse, synthesis, chosen)
     pairs = PairOutput(output, src, tgt)
     report = augment(Path(input_), pairs, models, synthesis, identity, replace_invalid=replace, force=force)
     for line in str(report).split("\n"):

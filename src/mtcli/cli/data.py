@@ -7,7 +7,7 @@ import typer
 
 from mtcli import limits
 from mtcli.cli import panels
-from mtcli.cli.option_kinds import decimal, json_flag, number, output_file, pairs_option
+from mtcli.cli.option_kinds import decimal, json_flag, number, only, output_file, pairs_option
 from mtcli.cli.options import ForceOption, SrcOption, SwapOption, TgtOption, model_option
 from mtcli.errors import UsageError
 
@@ -85,7 +85,7 @@ def check(
     from mtcli.runtime.outputs import check_outputs
     from mtcli.storage.model_folder import run_of
 
-    groups = _by_languages(paths, src, tgt)
+    groups = _by_languages(paths, _only_language("--src", src), _only_language("--tgt", tgt))
     if len(groups) > 1 and (valid or test):
         directions = ", ".join(f"{one} → {other}" for one, other in groups)
         raise UsageError(
@@ -144,9 +144,20 @@ def clean(
     """
     from mtcli.corpus.quality import clean
 
-    corpus = _corpus([path], src, tgt, swap, valid, test, max_length, max_ratio)
+    own_src = _only_language("--src", src)
+    own_tgt = _only_language("--tgt", tgt)
+    corpus = _corpus([path], own_src, own_tgt, swap, valid, test, max_length, max_ratio)
     cleaned = clean.clean(corpus, output, rejected, force=force)
     print(clean.to_text(cleaned))
+
+
+def _only_language(name: str, codes: list[str] | None) -> str | None:
+    """Return the value of `--src` or `--tgt`, which training takes once for each corpus.
+
+    Raises:
+        UsageError: It is given more than once.
+    """
+    return only(name, codes, "run the command once for each pair of languages")
 
 
 def _corpus(

@@ -24,6 +24,7 @@ from mtcli.cli.options import (
     TermsModeOption,
     TermsOption,
     ToOption,
+    only_target,
 )
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
@@ -168,7 +169,7 @@ def evaluate(
         other_model=other_model,
         other_file=None if other_model else compare,
         metrics=_metrics(bleu, chrf, ter, robust=robust),
-        to=to or "",
+        to=only_target(to) or "",
         tokenize=tokenize,
         lowercase=lowercase,
         confidence=confidence,

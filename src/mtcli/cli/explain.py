@@ -12,7 +12,7 @@ import typer
 from mtcli import limits
 from mtcli.cli import panels
 from mtcli.cli.option_kinds import flag, json_flag, number, output_file
-from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelsOption, ToOption
+from mtcli.cli.options import LATEST, BeamOption, DeviceOption, ModelsOption, ToOption, only_target
 from mtcli.cli.process import note
 from mtcli.errors import UsageError
 
@@ -99,15 +99,16 @@ def explain(
     from mtcli.translate.loading import load_with_pytorch
     from mtcli.translate.streams import arguments
 
+    target = only_target(to)
     _check_options(step, full, neighbours, json_, html)
     models = model or [LATEST]
     check_outputs([html, "-"], models=models)
     (sentence,) = arguments([text.replace("\n", " ")])
     backend = load_with_pytorch(models, device)
-    if to:
-        backend.check_target(to)
+    if target:
+        backend.check_target(target)
     _check_layer_and_head(backend, layer, head)
-    options = backend.default_options.with_given({"to": to, "beam_size": beam_size})
+    options = backend.default_options.with_given({"to": target, "beam_size": beam_size})
     explanation = explain_translation(backend, sentence, options, neighbours=neighbours)
     if step is not None and step > len(explanation.steps):
         raise UsageError(f"--step {step}: this translation has {counted(len(explanation.steps), 'step')}")

@@ -5,7 +5,7 @@ A function passes the arguments that it does not name itself to `typer.Option`. 
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,24 @@ def pairs_option(*names: str, help: str, show_default: str) -> Any:
     return option(*names, panel=panels.DATA, metavar="PATH", help=help, show_default=show_default)
 
 
+def only(name: str, values: Sequence[str] | None, remedy: str) -> str | None:
+    """Return the value of an option that may be given once. Of an option that is no list, typer would take the last.
+
+    Args:
+        name: The name of the option.
+        values: Its values; None: it is not set.
+        remedy: What to do instead of giving it more than once.
+
+    Raises:
+        UsageError: It is given more than once.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        raise UsageError(f"{name}: given more than once ({', '.join(values)}); {remedy}")
+    return values[0]
+
+
 def language_option(*names: str, help: str, show_default: str) -> Any:
     """Return an option that names a language by its code or its name; the name `english` becomes `en`."""
 
@@ -107,7 +125,7 @@ def language_option(*names: str, help: str, show_default: str) -> Any:
 
 
 def languages_option(*names: str, help: str, show_default: str) -> Any:
-    """Return an option that names one language, or one for each of several corpora; see `language_option`."""
+    """Return an option that names one language or several, see `language_option`."""
 
     def codes(values: list[str] | None) -> list[str] | None:
         from mtcli.text.languages import code_of_name

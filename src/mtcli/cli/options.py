@@ -15,9 +15,9 @@ from mtcli.cli.option_kinds import (
     decimal,
     flag,
     integer,
-    language_option,
     languages_option,
     number,
+    only,
     option,
     pairs_option,
 )
@@ -119,7 +119,7 @@ ModelsOption = Annotated[
     ),
 ]
 ToOption = Annotated[
-    str | None,
+    list[str] | None,
     option(
         "--to",
         panel=panels.MODEL,
@@ -128,6 +128,17 @@ ToOption = Annotated[
         show_default="the tag that a line begins with, such as >>fra<<",
     ),
 ]
+
+
+def only_target(to: Sequence[str] | None) -> str | None:
+    """Return the value of `--to`; None: it is not set.
+
+    Raises:
+        UsageError: It is given more than once.
+    """
+    return only("--to", to, "run the command once for each target language")
+
+
 DeviceOption = Annotated[
     str,
     option(
@@ -305,16 +316,16 @@ BleuTokenizerOption = Annotated[
     ),
 ]
 SrcOption = Annotated[
-    str | None,
-    language_option(
+    list[str] | None,
+    languages_option(
         "--src",
         help="Source language code, as in the names of files and columns.",
         show_default="taken from the names of files and columns",
     ),
 ]
 TgtOption = Annotated[
-    str | None,
-    language_option(
+    list[str] | None,
+    languages_option(
         "--tgt",
         help="Target language code.",
         show_default="taken from the names of files and columns",

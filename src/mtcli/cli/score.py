@@ -5,7 +5,7 @@ from typing import Annotated
 
 from mtcli.cli.input_files import check_plain_text, check_standard_input, must_exist
 from mtcli.cli.option_kinds import text_file_option
-from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, ToOption
+from mtcli.cli.options import LATEST, DeviceOption, ModelOption, ReplaceOption, ToOption, only_target
 
 EXAMPLES = ("mtcli score --src-file in.en --tgt-file out.es",)
 
@@ -43,18 +43,20 @@ def score(
     from mtcli.translate.scoring import likelihoods
     from mtcli.translate.streams import lines_of, name_of, report_counts
 
+    target = only_target(to)
     files = {"--src-file": src_file, "--tgt-file": tgt_file}
     check_standard_input(files)
     check_plain_text(files, "write each side to a file of its own (data clean -o PREFIX writes two)")
     check_outputs(["-"], [src_file, tgt_file], models=[model])
     must_exist(src_file, tgt_file)
     backend = PyTorchBackend.load(model, pick_device(device))
-    if to:
-        backend.check_target(to)  # before the files are read
+    if target:
+        backend.check_target(target)  # before the files are read
     counts = Counts()
     sources = lines_of(src_file, replace=replace, counts=counts)
     translations = lines_of(tgt_file, replace=replace, counts=counts)
     pairs = side_by_side(sources, translations, name_of(src_file), name_of(tgt_file))
-    for likelihood in likelihoods(backend, pairs, to=to or backend.default_options.to, quiet=on_terminal(sys.stdout)):
+    target = target or backend.default_options.to
+    for likelihood in likelihoods(backend, pairs, to=target, quiet=on_terminal(sys.stdout)):
         print(f"{likelihood.log_prob:.4f}\t{likelihood.mean:.4f}" if likelihood else "")
     report_counts(counts)

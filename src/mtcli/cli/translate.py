@@ -26,6 +26,7 @@ from mtcli.cli.options import (
     TermsOption,
     ToOption,
     TopKOption,
+    only_target,
 )
 from mtcli.cli.process import note, note_latest
 
@@ -212,7 +213,7 @@ def translate(
         rerank=rerank,
         rerank_weight=rerank_weight,
         pivot=pivot,
-        to=to,
+        to=only_target(to),
         beam_size=beam_size,
         length_penalty=length_penalty,
         n_best=n_best,
