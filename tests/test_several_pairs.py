@@ -605,6 +605,13 @@ def test_one_direction_is_fine_tuned(files: tuple[Path, Path], trained: Path, tm
     refused(run("translate", "red tree.", "--model", tmp_path / "tuned", "--to", "xx"), 2, "--to xx: choose from yy")
 
 
+def test_a_model_of_several_directions_learns_no_corrections(trained: Path, tmp_path: Path) -> None:
+    corrections = write_tsv(tmp_path / "corrections.tsv", yy_pairs(5))
+    for languages in ((), ("--src", "en", "--tgt", "yy")):
+        command = ("train", "--init", trained, "--corrections", corrections, *languages, "--out", tmp_path / "out")
+        refused(run(*command), 2, "--corrections: for a model of one direction")
+
+
 @pytest.fixture(scope="module")
 def toy_of_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one direction, whose vocabulary has the tags of two."""
