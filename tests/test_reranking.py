@@ -95,6 +95,11 @@ def test_the_command_reranks(tmp_path: Path, models: tuple[Path, Path]) -> None:
     for record, found in zip(records, expected, strict=True):
         assert record["score"] == pytest.approx(found.candidates[0].score, abs=1e-3)
         assert record["reverse_log_prob"] == pytest.approx(found.candidates[0].reverse_log_prob, abs=1e-3)
+    done = mtcli("translate", *options, "--format", "json", "", "123", LINES[0], cwd=tmp_path)
+    blank, number, translated = (json.loads(line) for line in done.stdout.splitlines())
+    assert blank.keys() == translated.keys()
+    assert number.keys() == translated.keys()
+    assert (blank["reverse_log_prob"], number["reverse_log_prob"]) == (None, None)
     done = mtcli("translate", *options, "--format", "nbest", LINES[0], cwd=tmp_path)
     assert " reverse_logprob=-" in done.stdout.decode()
 

@@ -374,6 +374,7 @@ def translate_lines(
         scores=request.scores,
         alignments=request.alignments,
         draws=request.sample,
+        reranked=request.rerank is not None,
     )
     if torchrun.size() > 1:
         from mtcli.translate import sharding  # which imports PyTorch

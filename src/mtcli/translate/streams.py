@@ -151,7 +151,14 @@ def typed_lines() -> Iterator[str]:
 
 
 def formatted(
-    found: Translation, number: int, format_: str, *, scores: bool, alignments: bool, draws: bool = False
+    found: Translation,
+    number: int,
+    format_: str,
+    *,
+    scores: bool,
+    alignments: bool,
+    draws: bool = False,
+    reranked: bool = False,
 ) -> Iterator[str]:
     """Yield the output lines of one translation.
 
@@ -162,9 +169,11 @@ def formatted(
         scores: Begin lines of text with the score.
         alignments: Add the word alignment.
         draws: Add to JSON how often each translation was drawn.
+        reranked: Add to JSON the log-probability of the reverse model; null if it did not score the line.
     """
     if format_ == "json":
-        yield json.dumps(_record(found, number, alignments=alignments, draws=draws), ensure_ascii=False)
+        record = _record(found, number, alignments=alignments, draws=draws, reranked=reranked)
+        yield json.dumps(record, ensure_ascii=False)
         return
     for candidate in found.candidates:
         alignment = pharaoh(candidate.alignment)
@@ -187,7 +196,7 @@ def formatted(
             yield "\t".join(columns)
 
 
-def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -> dict[str, Any]:
+def _record(found: Translation, number: int, *, alignments: bool, draws: bool, reranked: bool) -> dict[str, Any]:
     """Return one translation as a JSON object. The lists of several translations begin with the best."""
     best = found.candidates[0]
     record: dict[str, Any] = {
@@ -202,7 +211,7 @@ def _record(found: Translation, number: int, *, alignments: bool, draws: bool) -
     if len(found.candidates) > 1:
         record["translations"] = [candidate.text for candidate in found.candidates]
         record["scores"] = [candidate.score for candidate in found.candidates]
-    if best.reverse_log_prob is not None:
+    if reranked:
         record["reverse_log_prob"] = best.reverse_log_prob
     if draws:
         record["draws"] = [candidate.draws for candidate in found.candidates]
