@@ -1,6 +1,7 @@
 """Catalogues of gettext whose translations gettext must accept, whatever the model writes."""
 
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -140,6 +141,33 @@ def test_plural_forms_need_a_rule_in_the_header(rule: str) -> None:
     singular = catalogue("one file").replace(b"nplurals=2; plural=(n != 1);", rule.encode())
     assert translated(content.encode(), "datei") == ["", ""]
     assert translated(singular, "datei") == ["datei"]
+
+
+@pytest.mark.parametrize(
+    ("num_forms", "forms"),
+    [
+        (1, 'msgstr ""\n'),
+        (2, 'msgstr ""\nmsgstr ""\n'),
+        (2, 'msgstr[0] ""\nmsgstr ""\n'),
+        (2, 'msgstr[0] ""\nmsgstr[0] ""\n'),
+        (2, 'msgstr[1] ""\nmsgstr[0] ""\n'),
+    ],
+)
+def test_a_message_without_the_plural_forms_of_the_header_stays(
+    num_forms: int, forms: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """It is not taken as form 0: msgfmt refuses such a catalogue, whatever is translated."""
+    rule = f"nplurals={num_forms}; plural=0;"
+    header = (HEADER % "de").replace("nplurals=2; plural=(n != 1);", rule)
+    message = 'msgid "one file"\nmsgid_plural "some files"\n'
+    content = f"{header}\n{message}{forms}"
+    assert translate_bytes(content.encode(), PO, model(str.upper), Options()).decode() == content
+    assert "1 message not translated, because msgfmt would refuse the translation" in caplog.text
+    whole = "".join(f'msgstr[{number}] ""\n' for number in range(num_forms))
+    assert b"SOME FILES" in translate_bytes(f"{header}\n{message}{whole}".encode(), PO, model(str.upper), Options())
+    if shutil.which("msgfmt"):
+        (tmp_path / "a.po").write_text(content)
+        assert subprocess.run(["msgfmt", "-o", os.devnull, tmp_path / "a.po"], capture_output=True).returncode
 
 
 @pytest.mark.parametrize("language", ["fr", "pt_BR", "French"])

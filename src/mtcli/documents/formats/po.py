@@ -269,8 +269,9 @@ class _Entry:
     place: int
     """Offset of the first of them."""
     blanks: Sequence[_Blank]
-    has_plural_rule: bool
-    """The header has the rule for plural forms without which gettext refuses translations of some."""
+    has_all_forms: bool
+    """A message with a plural has the forms that the rule of the header numbers; gettext refuses translations of
+    others, and all if there is no rule."""
 
 
 class PoDocument:
@@ -308,7 +309,7 @@ class PoDocument:
             if translated == [blank.message.source.text for blank in entry.blanks]:
                 continue
             texts = list(map(_checked, entry.blanks, translated))
-            if None in texts or not entry.has_plural_rule:
+            if None in texts or not entry.has_all_forms:
                 refused.append(entry.place)
                 continue
             for blank, translation in zip(entry.blanks, texts, strict=True):
@@ -457,8 +458,9 @@ def _entries(text: str, fields: Sequence[_Field], num_plurals: int, rare_forms: 
                 _blank(form, messages, len(forms), format_of(flags), is_rare=int(form.index or 0) in rare_forms)
                 for form in empty
             ]
-            has_plural_rule = "msgid_plural" not in messages or num_plurals == len(forms)
-            yield _Entry(empty[0].start, blanks, has_plural_rule)
+            numbers = [None if form.index is None else int(form.index) for form in forms]
+            has_all_forms = "msgid_plural" not in messages or numbers == [*range(num_plurals)]
+            yield _Entry(empty[0].start, blanks, has_all_forms)
 
 
 def _blank(field: _Field, messages: Mapping[str, str], num_forms: int, form: Format | None, *, is_rare: bool) -> _Blank:
