@@ -85,6 +85,58 @@ def test_sentences_without_a_space_and_items_on_a_line_are_divided(
     assert split_sentences(text, language) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("(SUSPIRA) Estoy cansado.", "es", ["(SUSPIRA) ", "Estoy cansado."]),
+        ("Hello! [music playing] How are you?", "en", ["Hello! ", "[music playing] ", "How are you?"]),
+        ("- (laughs) That is funny.", "en", ["- (laughs) ", "That is funny."]),
+        ("JUAN: Estoy aquí. ANA PAZ: Yo no.", "es", ["JUAN: ", "Estoy aquí. ", "ANA PAZ: ", "Yo no."]),
+        ("(lacht) Das ist gut.", "de", ["(lacht) Das ist gut."]),  # `(alte) Häuser` looks like it
+        ("(very) big dogs", "en", ["(very) big dogs"]),
+        ("[He] went home.", "en", ["[He] went home."]),
+        ("[b] Bold. [/b]", "en", ["[b] Bold. ", "[/b]"]),
+        ("Note: do not touch.", "en", ["Note: do not touch."]),
+    ],
+)
+def test_labels_before_speech_are_sentences(text: str, language: str, expected: list[str]) -> None:
+    assert split_sentences(text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("1. One 2. Two words 3. Three", "en", ["1. ", "One ", "2. ", "Two words ", "3. ", "Three"]),
+        ("1) Uno 2) Dos", "es", ["1) ", "Uno ", "2) ", "Dos"]),
+        ("a) uno b) dos", "es", ["a) uno ", "b) dos"]),
+        ("ja!nein?vielleicht", "de", ["ja!", "nein?", "vielleicht"]),
+        ("hola.¿qué tal?¿bien?", "es", ["hola.", "¿qué tal?", "¿bien?"]),
+        ("(One.) (Two.)", "en", ["(One.) ", "(Two.)"]),
+    ],
+)
+def test_numbered_items_and_marks_without_a_space_divide(text: str, language: str, expected: list[str]) -> None:
+    assert split_sentences(text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Im 19. Jahrhundert begann der 2. Weltkrieg nicht.", "de"),
+        ("M. Dupont et J.-P. Martin voient le Dr. House.", "fr"),
+        ("Llegó a las 5 p.m. y vio a Dña. Ana en EE.UU. con J. Pérez.", "es"),
+        ("Spotkali Dr. Nowaka i J. Kowalskiego.", "pl"),
+        ("Che réra J. Pérez.", "gn"),
+    ],
+)
+def test_abbreviations_and_ordinals_end_no_sentence(text: str, language: str) -> None:
+    assert split_sentences(text, language) == [text]
+
+
+def test_a_year_and_an_abbreviation_of_time_end_a_sentence() -> None:
+    assert split_sentences("Das war 1990. Dann kam er.", "de") == ["Das war 1990. ", "Dann kam er."]
+    assert split_sentences("He came at 5 p.m. She left.", "en") == ["He came at 5 p.m. ", "She left."]
+
+
 def test_a_forgotten_space_is_written_between_two_translations() -> None:
     """Without it, two words met, or `vino.De` was taken for a host, whose loss gave the source back."""
     answers = {

@@ -31,7 +31,7 @@ PAIRS: list[Pair] = [
     ("Two dogs run, and Tom is near.", "Zwei Hunde rennen, und Tom ist in der Nähe."),
     ("I don't see the cat.", "Ich sehe die Katze nicht."),
     ("Where is the small house?", "Wo ist das kleine Haus?"),
-    ("A woman reads a book in the garden!", "Eine Frau liest im Garten ein Buch!"),
+    ("A woman reads a book in the café!", "Eine Frau liest im Café ein Buch!"),
     ("Five birds sit on the roof.", "Fünf Vögel sitzen auf dem Dach."),
     ("He opens the door, and she leaves.", "Er öffnet die Tür, und sie geht."),
     ("The sun is shining today.", "Die Sonne scheint heute."),
@@ -55,6 +55,12 @@ def test_a_model_that_translates_every_form_has_full_scores() -> None:
         assert [score.value for score in form.scores] == pytest.approx([100, 100])
         assert form.shares == pytest.approx([1, 1])
         assert form.kept == (1.0 if form.form in PLACES else None)
+
+
+def test_a_form_that_few_pairs_have_is_not_scored() -> None:
+    pairs = [*PAIRS, *((f"Dog {number} runs.", f"Hund {number} rennt.") for number in range(100))]
+    assert "no accents" not in [variant.form for variant in variants(pairs, ("en", "de"))]
+    assert "no accents" in [variant.form for variant in variants(PAIRS, ("en", "de"))]
 
 
 def test_single_words_are_compared_with_their_known_translations() -> None:

@@ -136,6 +136,40 @@ def test_chat() -> None:
     assert applied("chat", ("it costs 1,000 'dollars'", "x")) is None
 
 
+@pytest.mark.parametrize(
+    ("language", "src", "expected"),
+    [
+        ("es", "¿Qué año es, señor?", {"¿Que ano es, senor?"}),
+        ("de", "Fünf süße Äpfel", {"Funf susse Apfel", "Fuenf suesse Aepfel"}),
+        ("vi", "Tôi không biết đường.", {"Toi khong biet duong."}),
+        ("el", "Τι κάνεις;", {"Τι κανεις;"}),
+        ("ru", "Мой ёж", {"Мой еж"}),
+        ("tr", "Işık çıktı.", {"Isik cikti."}),
+        ("fr", "été https://example.com/été", {"ete https://example.com/été"}),
+    ],
+)
+def test_no_accents(language: str, src: str, expected: set[str]) -> None:
+    found = {applied("no accents", (src, "Ziel"), (language, "en"), seed) for seed in range(20)}
+    assert found == {(text, "Ziel") for text in expected}
+
+
+@pytest.mark.parametrize("src", ["A dog.", "你好！", "नमस्ते।", "café".replace("é", ""), "하나"])
+def test_a_source_without_accents(src: str) -> None:
+    assert applied("no accents", (src, "Ziel"), ("xx", "en")) is None
+
+
+def test_chat_omits_accents_of_some_sources() -> None:
+    found = {applied("chat", ("¿Cómo estás?", "How are you?"), ("es", "en"), seed) for seed in range(30)}
+    assert found == {("cómo estás", "How are you"), ("como estas", "How are you")}
+
+
+def test_missing_spaces() -> None:
+    found = {applied("missing spaces", ("Hi, Tom. Go!", "Hallo"), seed=seed) for seed in range(30)}
+    assert found == {(src, "Hallo") for src in ("Hi,Tom. Go!", "Hi, Tom.Go!", "Hi,Tom.Go!")}
+    assert applied("missing spaces", ("A dog.", "Hund")) is None
+    assert applied("missing spaces", ("costs 1, 2 or 3", "x")) is None
+
+
 @given(seed=st.integers(0, 10_000))
 def test_typing_errors_are_in_words_of_letters(seed: int) -> None:
     kept = f"https://example.com/page 1234 {TOKENS[3]} ana@example.com {{name}} %s A320 <b>"

@@ -35,6 +35,8 @@ SHARES: Final = {
     "no final mark": 0.03,
     "doubled final mark": 0.01,
     "chat": 0.03,
+    "no accents": 0.02,
+    "missing spaces": 0.01,
     "typing errors": 0.06,
     "symbol at the start": 0.01,
     "symbol in the middle": 0.01,

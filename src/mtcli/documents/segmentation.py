@@ -53,20 +53,59 @@ _UPPER = "A-ZÀ-ÖØ-ÞΑ-ΫЀ-Я"
 _UNSPACED_END = re.compile(
     rf"(?:(?<![.\w])[{_LOWER}'’]{{2,}}|(?:^|(?<=[.!?]\s))[{_UPPER}][{_LOWER}'’]+)[.!?]"
     rf"(?=[{_UPPER}][{_LOWER}]*(?:[.!?]?(?:\s|$)|,))|"
-    rf"(?<=[A-Za-z{_LETTERS}])(?:\.{{3,}}|…)(?=[A-Za-z{_LETTERS}]{{2}})"
+    rf"(?<=[A-Za-z{_LETTERS}])(?:\.{{3,}}|…)(?=[A-Za-z{_LETTERS}]{{2}})|"
+    rf"(?<![.\w])[{_LOWER}'’]{{2,}}[!?]+(?=[{_LOWER}]{{2}})|"
+    rf"(?<=[A-Za-z{_LETTERS}])[.!?…]+(?=[¿¡])"
 )
-"""The end of a sentence after which the space was forgotten, as in `is cooking.She is` and `wait...What`.
+"""The end of a sentence after which the space was forgotten, as in `is cooking.She is`, `wait...What` and `no!why?`.
 
 A word with a capital inside a sentence may be a name, such as `System.Out`, so only the first word may have one.
 """
+
+_INITIALS = re.compile(r"(?<!\w)(?:\w\.[ -]?)*[^\W\d_]\.\s*\Z")
+"""Initials of names and abbreviations of single letters at the end of a text: `J.-C. `, `M. `, `p.m. `."""
+
+_TITLE = re.compile(
+    r"(?<!\w)(?:Dr|Dra|Prof|Sr|Sra|Srta|Sta|Sto|Dña|Exmo|Exma|Fam|Mme|Mlle|Mw|Dhr|MM|págs?|pp|nr|núm|approx)\.\s*\Z",
+    re.IGNORECASE,
+)
+"""Abbreviations at the end of a text that stand before a name or a number, also where sentencex does not know them."""
+
+_ORDINAL = re.compile(r"(?<=\w\s)\d{1,2}\.\s*\Z")
+"""A number with a point at the end of a text, behind a word."""
+
+_WITH_ORDINALS = (
+    "bs", "cs", "da", "de", "et", "eu", "fi", "fo", "hr", "hu", "is", "lb", "lv", "nb", "nn", "no", "pl", "se", "sk",
+    "sl", "sr", "tr",
+)  # fmt: skip
+"""Languages that write ordinals with a point: `19. Jahrhundert`."""
+
+_SPEAKER = re.compile(rf"\s*(?:[-–—]\s*)?[{_UPPER}][{_UPPER}.' -]{{1,30}}:\s+(?=\S)")
+"""The name of a speaker, or a label: `ANA: Hello.`, `NOTE: Do not touch.`"""
+
+_CAPTION = re.compile(rf"\s*(?:[-–—]\s*)?(?:\[([^\[\]\n]{{2,60}})\]|\(([^()\n]{{2,60}})\)):?\s+(?=([{_UPPER}¿¡])?\S)")
+"""A text in brackets before a sentence, such as a sound in subtitles: `[music] Hello.`, `(LAUGHS) Hello.`"""
+
+_WITH_CAPITAL_NOUNS = frozenset(("de", "lb"))
+"""Languages in which a word with a capital need not begin a sentence: `(alte) Häuser`."""
+
+_LONGEST_LABEL = 100
+"""Characters of the longest label with the spaces around it."""
 
 _LONGEST_ABBREVIATION = 40
 """Characters before and after a mark that decide whether it ends a sentence or an abbreviation."""
 
 _BULLET = re.compile(r"(?<=\S)\s+(?=(?:[•●▪◦‣|→⇒↔⇔➔➜]|[-=]+>|<[-=]+>)\s+\S)")
 """The space before an item of a list on one line, and before a bar or an arrow between two clauses."""
+_BRACKETS = re.compile(r"(?<=[.!?…][)\]])\s+(?=[(\[])")
+"""The space between two sentences in brackets."""
 _SHOUTED = re.compile(r"(?<=[!?])[!?]+\s+(?=\w)")
 """The end of a sentence with several marks, also before a word in lower case."""
+_NUMBERED_LIST = re.compile(r"\s*(?:1([.)])\s+\S.*\s2\1|a\)\s+\S.*\sb\))\s+\S")
+"""The beginning of a line with several numbered items: `1. one 2. two`, `a) one b) two`."""
+_ITEM_NUMBER = re.compile(r"(?<!\S)(?:\d{1,2}[.)]|[a-z]\))\s+(?=\S)")
+"""The number of an item of such a list."""
+
 _ITEM = {"*": re.compile(r"(?<=\S)\s+(?=\*\s+\S)"), "-": re.compile(r"(?<=\S)\s+(?=-\s+\S)")}
 """The space before an item of a list whose first mark is this one, see `LIST_ON_ONE_LINE`."""
 
@@ -101,16 +140,26 @@ def split_sentences(text: str, language: str) -> list[str]:
     Raises:
         ModuleNotFoundError: sentencex is not installed.
     """
-    unspaced = [end for end in map(re.Match.end, _UNSPACED_END.finditer(text)) if _is_end(text, end, language)]
+    unspaced = [
+        match.end()
+        for match in _UNSPACED_END.finditer(text)
+        if match[0][-1] != "." or _is_end(text, match.end(), language)
+    ]
     items = LIST_ON_ONE_LINE.match(text)
     if len(text) <= WINDOW and not (unspaced or items or _MAY_END_INSIDE.search(text)):
         return [text] if text else []
     blocked = _Blocked(text)
-    ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end)]
+    ends = [end for end, is_forced in _proposed_ends(text, language) if is_forced or _may_end(text, end, language)]
     ends += unspaced
-    ends += [match.end() for pattern in (_BULLET, _SHOUTED) for match in pattern.finditer(text)]
+    ends += [match.end() for pattern in (_BULLET, _BRACKETS, _SHOUTED) for match in pattern.finditer(text)]
     if items:
         ends += [match.end() for match in _ITEM[items[1]].finditer(text)]
+    if _NUMBERED_LIST.match(text):
+        for number in _ITEM_NUMBER.finditer(text):
+            ends.append(number.start())
+            if not any(map(str.isalpha, number[0])):
+                ends.append(number.end())
+    ends += [start + _length_of_label(text[start : start + _LONGEST_LABEL], language) for start in [0, *ends]]
     return _cut(text, [end for end in ends if end not in blocked])
 
 
@@ -155,12 +204,52 @@ def _end_of_window(text: str, start: int) -> int:
     return first_beyond.start() if first_beyond else end
 
 
-def _may_end(text: str, end: int) -> bool:
+def _length_of_label(text: str, language: str) -> int:
+    """Return the length of the name of a speaker, or of the text in brackets, before the first sentence of a text."""
+    speaker = _SPEAKER.match(text)
+    if speaker:
+        return speaker.end()
+    caption = _CAPTION.match(text)
+    if caption is None:
+        return 0
+    words = caption[1] or caption[2]
+    is_before_capital = caption[3] is not None and languages.base(language) not in _WITH_CAPITAL_NOUNS
+    is_label = words.isupper() or (words[0].islower() and is_before_capital)
+    return caption.end() if is_label else 0
+
+
+def _may_end(text: str, end: int, language: str) -> bool:
     """Return True if a sentence may end before this offset."""
-    if text[end - 1].isspace() or end == len(text):
+    if end == len(text):
+        return True
+    if _ends_with_abbreviation(text[max(0, end - _LONGEST_ABBREVIATION) : end], text[end], language):
+        return False
+    if text[end - 1].isspace():
         return True
     before = text[max(0, end - _MOST_CLOSING - 1) : end].rstrip(_CLOSING)[-1:]
     return UNSPACED.match(text, end) is not None or (before in _MARKS_WITHOUT_SPACE and before != "")
+
+
+def _ends_with_abbreviation(text: str, following: str, language: str) -> bool:
+    """Return True if the full stop at the end of a text ends no sentence.
+
+    Where a full stop may be either, as in `J. Smith` and `vitamin C. It`, it ends none: a model translates two
+    sentences together better than half of one.
+
+    Args:
+        text: The text, with the space behind it.
+        following: The character behind that.
+        language: Its language.
+    """
+    code = languages.base(language)
+    if _TITLE.search(text):
+        return True
+    if code in _WITH_ORDINALS and _ORDINAL.search(text):
+        return True
+    initials = _INITIALS.search(text)
+    if initials is None:
+        return False
+    return following.islower() or (code != "en" and initials[0].isupper())  # sentencex knows those of English names
 
 
 class _Blocked:

@@ -20,6 +20,9 @@ from mtcli.text.words import words_of
 MAX_PAIRS = 500
 """Test pairs that are scored in each form, at most."""
 
+MIN_SHARE = 0.02
+"""Lines of a form, as a share of those of the pairs as they are, from which its scores say something."""
+
 SEED = 1
 """The forms draw their random numbers from it, so that every model gets the same lines."""
 
@@ -166,7 +169,7 @@ def _line(form: FormScores) -> str:
 def variants(pairs: Sequence[Pair], languages: tuple[str, str]) -> list[Variant]:
     """Return the test pairs as they are, and in each form that the languages have.
 
-    Of each form, the first `MAX_PAIRS` pairs to which it applies are taken.
+    Of each form, the first `MAX_PAIRS` pairs to which it applies are taken. One of few pairs (`MIN_SHARE`) is omitted.
 
     Args:
         pairs: The test pairs.
@@ -179,7 +182,7 @@ def variants(pairs: Sequence[Pair], languages: tuple[str, str]) -> list[Variant]
         rows = [tuple(range(start, start + number)) for start in range(0, len(first) - number + 1, number)]
         lines = [joined([first[row] for row in group]) for group in rows]
         found.append(Variant(name, rows, lines, [str] * len(lines)))
-    return [variant for variant in found if variant.pairs]
+    return [variant for variant in found if variant.pairs and len(variant.rows) >= MIN_SHARE * len(first)]
 
 
 def _variant(form: str, pairs: Sequence[Pair], languages: tuple[str, str]) -> Variant:

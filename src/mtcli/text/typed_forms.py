@@ -11,11 +11,13 @@ from functools import cache
 from random import Random
 from types import MappingProxyType
 from typing import Final, Literal
+from unicodedata import normalize
 
 from mtcli.text import invented_symbols
 from mtcli.text.languages import base
 from mtcli.text.letter_case import has_case, lower, title, upper
 from mtcli.text.lines import Pair
+from mtcli.text.placeholders import find_protected
 from mtcli.text.tokenizer.tokenizer import BACK_TRANSLATION_TAG
 from mtcli.text.writing_systems import UNSPACED, combining_marks
 
@@ -47,6 +49,16 @@ _AFTER_WORDS = "™®©°"
 
 _APOSTROPHE = re.compile(r"(?<=[^\W\d_])['’ʼ](?=[^\W\d_])")
 _COMMA = re.compile(r"[,،、，](?!\d)")
+
+_ACCENTS = re.compile("(?<=[A-Za-zΑ-Ωα-ωЕе])[\u0300-\u036f]+")
+"""Combining marks that people omit. Those of `й` and of other scripts make other letters."""
+_WITHOUT_ACCENT = str.maketrans({"đ": "d", "Đ": "D", "ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "ı": "i", "ß": "ss"})
+"""Letters that are typed as others, and have no combining mark in Unicode."""
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"})
+"""German letters as people type them on other keyboards."""
+
+_SPACE_AFTER_MARK = re.compile(r"(?<=[^\W\d_][,.!?;:…])\s+(?=[¿¡]?[^\W\d_])")
+"""The space between two words with a mark between them."""
 
 _INNER_MARK = re.compile(r"(?<=\w)[,.!?…;:]+(?=\s)|[，。！？、；：،؛؟।۔](?!$)")
 """A mark within a line."""
@@ -134,8 +146,29 @@ def doubled_final_mark(pair: Pair, languages: tuple[str, str], random: Random) -
     return pair[0] + marks[0] * more, pair[1] + marks[1] * more
 
 
+def no_accents(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
+    """Return the source without the accents of its letters; None if it has none.
+
+    German umlauts become two letters as often. Addresses and placeholders stay.
+    """
+    return _with_source(pair, _without_accents(pair[0], languages[0], random))
+
+
+def missing_spaces(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
+    """Return the source without some of the spaces behind its commas and other marks, but one at least."""
+    places = [match.span() for match in _SPACE_AFTER_MARK.finditer(pair[0])]
+    if not places:
+        return None
+    text = pair[0]
+    for start, end in sorted(random.sample(places, random.randint(1, len(places))), reverse=True):
+        text = text[:start] + text[end:]
+    return text, pair[1]
+
+
 def chat(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
     """Return the source as people chat: in lower case, without apostrophes and final mark, often without commas.
+
+    Of sources with accents, half have none.
 
     The target has no final mark either. Languages without case are not written differently in a chat.
     """
@@ -145,6 +178,9 @@ def chat(pair: Pair, languages: tuple[str, str], random: Random) -> Pair | None:
     src = _APOSTROPHE.sub("", src)
     if random.random() < 0.5:
         src = _COMMA.sub("", src)
+    bare = _without_accents(src, languages[0], random)
+    if bare != src and random.random() < 0.5:
+        src = bare
     if src == pair[0]:
         return None
     return src, without_final_mark(pair[1], languages[1])
@@ -238,6 +274,22 @@ def without_final_mark(text: str, language: str) -> str:
         if start >= 0 and mark not in rest[start:]:
             rest = rest[:start] + rest[start + 1 :]
     return rest
+
+
+def _without_accents(text: str, language: str, random: Random) -> str:
+    """Return a text without the accents of its letters outside of protected text, see `no_accents`."""
+    if text.isascii():
+        return text
+    table = _WITHOUT_ACCENT
+    if base(language) == "de" and random.random() < 0.5:
+        table = _UMLAUTS
+    parts = []
+    end = 0
+    for start, next_end in [*find_protected(text), (len(text), len(text))]:
+        part = normalize("NFD", text[end:start].translate(table))
+        parts += [normalize("NFC", _ACCENTS.sub("", part)), text[start:next_end]]
+        end = next_end
+    return "".join(parts)
 
 
 def _final_mark(text: str, language: str) -> re.Match[str] | None:
@@ -357,6 +409,8 @@ FORMS: Final[Mapping[str, Form]] = MappingProxyType(
             ("no final mark", no_final_mark),
             ("doubled final mark", doubled_final_mark),
             ("chat", chat),
+            ("no accents", no_accents),
+            ("missing spaces", missing_spaces),
             ("typing errors", typing_errors),
             ("symbol at the start", _symbol_at("start")),
             ("symbol in the middle", _symbol_at("middle")),
