@@ -81,7 +81,7 @@ class Evaluator:
         log_validation(state, result)
         validations = counted(state.validations_since_best, "validation")
         reason = f"no better model by {state.metric_name} in {validations}"
-        if self.corrections.are_given(result):
+        if state.step and self.corrections.are_given(result):  # before the first step, nothing can end
             reason = EVERY_ONE_GIVEN
             state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
         if budget.cool_down_early(state):
