@@ -83,7 +83,7 @@ class Evaluator:
         reason = f"no better model by {state.metric_name} in {validations}"
         if state.step and self.corrections.are_given(result):  # before the first step, nothing can end
             reason = EVERY_ONE_GIVEN
-            state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
+            budget.expect_no_improvement(state)
         if budget.cool_down_early(state):
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 
