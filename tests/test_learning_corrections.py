@@ -199,6 +199,15 @@ def test_training_ends_early_when_every_correction_is_given(
     assert "corrections: the model gave 0 of 3 before, and gives 3 now" in caplog.text
 
 
+def test_a_model_that_gives_every_correction_already_is_trained_until_the_next_validation(
+    toy_run: Path, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Stub(monkeypatch, bleu=[30, *[29.8] * 9], given=[3] * 10)
+    run = learn(three, tmp_path / "run", toy_run)
+    (end,) = events(run, "end")
+    assert (end["reason"], end["best_step"]) == ("every correction is given", 0)
+
+
 def test_a_checkpoint_that_forgets_too_much_never_becomes_the_model(
     toy_run: Path, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,7 @@ class State:
     validated_step: Count = 0
     """The step of the last validation."""
     validations_since_best: Count = 0
-    """Validations since the best one."""
+    """Validations since the best one; at least `train.patience` if no better one is expected, see `Budget`."""
     share_of_budget: Annotated[float, Within(limits.SHARE)] = 1.0
     """The share of the budget that training will use. It is less than 1 after the cool-down started early."""
     seconds_before_first_step: Amount = 0.0

@@ -81,9 +81,9 @@ class Evaluator:
         log_validation(state, result)
         validations = counted(state.validations_since_best, "validation")
         reason = f"no better model by {state.metric_name} in {validations}"
-        if self.corrections.are_given(result):
+        if state.step and self.corrections.are_given(result):  # before the first step, nothing can end
             reason = EVERY_ONE_GIVEN
-            state.validations_since_best = max(state.validations_since_best, session.config.train.patience)
+            budget.expect_no_improvement(state)
         if budget.cool_down_early(state):
             log.info("%s: the learning rate falls to zero from here, and training ends early", reason)
 

@@ -330,6 +330,13 @@ class Budget:
         state.budget = self.limits
         return True
 
+    def expect_no_improvement(self, state: State) -> None:
+        """Let training end early, as if it had not improved for `patience` validations: it has reached its goal.
+
+        A patience of 0 turns this off, too.
+        """
+        state.validations_since_best = max(state.validations_since_best, self.train.patience)
+
     def _nothing_improves(self, state: State) -> bool:
         """Return True after `patience` validations without a better one. A patience of 0 turns this off."""
         return 0 < self.train.patience <= state.validations_since_best
