@@ -38,7 +38,7 @@ from mtcli.translate.windows import Reading
         ("(", "one (two) three", ")"),
         ("(", "one", ")."),
         ("😀 (", "one", ")"),
-        ("*", "one", "*"),
+        ("_", "one", "_"),
         ("", "choice a)", ""),
         ("", "(one) two", ""),
         ("", "one 😀", ""),

@@ -161,6 +161,9 @@ def test_the_model_is_not_given_symbols(text: str) -> None:
         ("one | two", "ONE | TWO"),
         ("★ ★ one ★", "★ ★ ONE ★"),
         (":-)one two:)", ":-)ONE TWO:)"),
+        ("*one* two", "*ONE* TWO"),
+        ("one **two three!** four", "ONE **TWO THREE!** FOUR"),
+        ("one two*", "ONE TWO*"),
     ],
 )
 def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> None:
@@ -595,6 +598,16 @@ def test_candidates_scores_and_alignments_of_a_line_are_those_of_its_sentences()
     assert [each.score for each in alone.candidates] == pytest.approx(
         [each.score for each in first.candidates], abs=1e-5
     )
+
+
+def test_the_model_is_given_spaces_that_were_forgotten_behind_commas() -> None:
+    translator = capitals()
+    translator.aligns = False
+    lines = ["hi,how are you", "1,234 or a,b", "see https://x.org/one,two,three", "one, two"]
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True))
+    texts = [each.text for each in found]
+    assert texts == ["HI, HOW ARE YOU", "1,234 OR A,B", "SEE https://x.org/one,two,three", "ONE, TWO"]
+    assert translator.lines[:4] == ["hi, how are you", *lines[1:]]
 
 
 def test_the_alignment_of_a_line_includes_its_protected_text() -> None:

@@ -25,11 +25,11 @@ _HASHTAGS = re.compile(r"(?:[\s,]+#\w+)+$")
 
 _CLOSERS = {
     "(": ")", "[": "]", '"': '"', "“": "”", "„": "“”", "”": "”", "«": "»", "»": "«", "‘": "’", "‚": "‘", "‹": "›",
-    "›": "‹", "'": "'", "*": "*", "_": "_", "~": "~",
+    "›": "‹", "'": "'", "_": "_", "~": "~",
 }  # fmt: skip
 """Brackets, quotation marks and marks of emphasis, each with what closes it."""
 
-_ONLY_AS_PAIR = "‘’'*_~"
+_ONLY_AS_PAIR = "‘’'_~"
 """Those that may stand alone: apostrophes, and signs of other use."""
 
 _MARKS = ".,;:!?…"

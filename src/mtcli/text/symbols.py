@@ -29,8 +29,10 @@ _OF_NUMBERS = "[§°±·¬×÷¤£¥\u2116\u2212\u20a0-\u20cf]"
 """Signs that usually belong to a number. Languages write some of them in other places, or as words."""
 _OTHER_SIGN = (
     rf"{_SIGN}[\ufe0e\ufe0f]?|(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)|"
-    r"(?<!\S)(?<!\d[ \u00a0\u202f])[*|~^](?!\S)(?![ \u00a0\u202f]\d)"
+    r"(?<!\S)(?<!\d[ \u00a0\u202f])[*|~^](?!\S)(?![ \u00a0\u202f]\d)|"
+    r"(?<![\w*/\\])\*{1,2}(?=[^\W\d_])|(?:(?<=[^\W\d_])|(?<=[^\W\d_][.!?]))\*{1,2}(?![\w*/\\])"
 )
+"""The last two are marks of emphasis, as in `*so* good`, which people type in chats."""
 
 _BEFORE = r"(?<![^\s(\"'“„«.,!?…])"
 """Before a smiley is nothing, or a space or mark."""

@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
 
+_FORGOTTEN_SPACE = re.compile(r"(?<=[^\W\d_]{2}),(?=[^\W\d_]{2})")
+"""A comma between two words without a space. A comma of a script without spaces is another character."""
+
 UNUSUAL_SIGNS = re.compile(r"[^\w\s.,;:!?]")
 """What placeholders consist of besides letters, digits and spaces."""
 
@@ -55,7 +58,7 @@ class InlineTranslation:
 
     content: Inline
     line: str = ""
-    """The text that the model was given; empty if it was given none."""
+    """The text that the model was given, in the casing of the source; empty if it was given none."""
     candidate: Candidate = _NOT_GIVEN
     """What the model wrote for it. The alignment is that of this text."""
 
@@ -180,7 +183,8 @@ class Sentence:
                 text, copied = _with_terms(line, text, self.preparation.terms)
                 self._unchanged += copied
         self._known_form = text
-        self.line = f"{self.language_tag} {text}" if self.language_tag else text
+        self._asked = text if self.has_tags else _with_spaces(text)
+        self.line = f"{self.language_tag} {self._asked}" if self.language_tag else self._asked
         """The text that the model is given."""
 
     @property
@@ -283,7 +287,7 @@ class Sentence:
         if text != candidate.text.strip():
             links = ()
         recaser = self.preparation.recaser
-        if text == self._known_form and self._casing is Casing.SENTENCE:
+        if text == self._asked and self._casing is Casing.SENTENCE:
             text = line
         elif recaser is not None:
             text = recaser.restored(with_signs_of(line, self._known_form, text), self._casing, self._unchanged)
@@ -307,7 +311,8 @@ class Sentence:
     def _add(self, content: Inline, candidate: Candidate) -> None:
         """Add a translation, unless it is known already."""
         if all(content != result.content for result in self.results):
-            self.results.append(InlineTranslation(content, self.marked.text, candidate))
+            line = self.marked.text if self.has_tags else _with_spaces(self.marked.text)
+            self.results.append(InlineTranslation(content, line, candidate))
 
     def with_marks(self, text: str, links: Links) -> Inline | None:
         """Return a translation of the text with the marks of the sentence.
@@ -485,6 +490,21 @@ def _with_terms(line: str, recased: str, terms: Terms) -> tuple[str, list[str]]:
             text = match.term.source
         recased = recased[: match.start] + text + recased[match.end :]
     return recased, copied
+
+
+def _with_spaces(text: str) -> str:
+    """Return a text with the spaces that were forgotten behind commas: a word without a space is another token."""
+    places = [match.end() for match in _FORGOTTEN_SPACE.finditer(text)]
+    if not places:
+        return text
+    protected = find_protected(text, decimals=True)
+    parts = []
+    end = 0
+    for place in places:
+        if not any(start < place < protected_end for start, protected_end in protected):
+            parts += [text[end:place], " "]
+            end = place
+    return "".join([*parts, text[end:]])
 
 
 def _without_controls(text: str, source: str) -> str:
