@@ -21,6 +21,7 @@ from mtcli.translate.windows import Reading
         ("- ", "one", ""),
         ("a) ", "one two", ""),
         ("1.- ", "one two", ""),
+        ("12) ", "one two", ""),
         ("[ ] ", "one two", ""),
         ("", "one?", "??"),
         ("", "one!", "!! 😀"),

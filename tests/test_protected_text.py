@@ -610,6 +610,14 @@ def test_the_model_is_given_spaces_that_were_forgotten_behind_commas() -> None:
     assert translator.lines[:4] == ["hi, how are you", *lines[1:]]
 
 
+def test_the_model_is_not_given_invisible_characters() -> None:
+    translator = capitals()
+    lines = ["\u200bone", "t\u00adwo", "\ufefftwo three\u200e", "ខ្ញុំ\u200bសុខ"]
+    found = BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True))
+    assert [each.text for each in found] == ["ONE", "TWO", "TWO THREE", lines[3]]
+    assert translator.lines == ["one", "two", "two three", lines[3]]
+
+
 def test_the_alignment_of_a_line_includes_its_protected_text() -> None:
     (found,) = BySentence(toy(), "en", "es").translate(["one {x} dog."], Options(alignments=True), Reading(quiet=True))
     src, tgt = ["one", "{x}", "dog."].index("{x}"), found.text.split().index("{x}")

@@ -10,7 +10,7 @@ from mtcli.text.placeholders import Offsets, find_protected
 from mtcli.text.symbols import is_symbol
 
 _LIST_MARKS = re.compile(
-    r"(?:(?:[-–—―•●▪◦‣*+>]|#{1,6}|[^\W\d_]\)|[ivx]{2,4}\)|\d{1,2}\.-|\[[ xX]?\])\s+(?=\S)|[–—―]+(?=\S))+"
+    r"(?:(?:[-–—―•●▪◦‣*+>]|#{1,6}|[^\W\d_]\)|[ivx]{2,4}\)|\d{1,3}\)|\d{1,2}\.-|\[[ xX]?\])\s+(?=\S)|[–—―]+(?=\S))+"
 )
 """The marks of an item, or of speech. `1.` and `a.` are none: they may begin a date, or end an abbreviation."""
 

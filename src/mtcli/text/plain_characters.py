@@ -10,7 +10,7 @@ from mtcli.text.placeholders import find_protected
 from mtcli.text.tokenizer.tokenizer import Tokenizer
 
 PLAIN = {
-    " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f",
+    " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
     "'": "‘’‚‛‹›′´`ʼ",
     '"': "“”„‟«»″",
     "-": "‐‑",

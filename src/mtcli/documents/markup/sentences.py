@@ -33,6 +33,7 @@ from mtcli.text.numbers import check_numbers
 from mtcli.text.placeholders import TOKENS, find_protected, protected_of, without_added
 from mtcli.text.plain_characters import with_signs_of
 from mtcli.text.recasing import Casing, Recaser, fixed_spans
+from mtcli.text.writing_systems import UNSPACED
 from mtcli.translate.translation import Candidate, Links, Options
 from mtcli.translate.translator import Translator
 from mtcli.translate.windows import Reading
@@ -41,6 +42,9 @@ log = logging.getLogger(__name__)
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 """What no line of text has: control characters, line ends, halves of surrogate pairs and what Unicode reserves."""
+
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
+"""Marks of possible line breaks and of directions, which pages and phones write. Those that join letters stay."""
 
 _FORGOTTEN_SPACE = re.compile(r"(?<=[^\W\d_]{2}),(?=[^\W\d_]{2})")
 """A comma between two words without a space. A comma of a script without spaces is another character."""
@@ -183,7 +187,7 @@ class Sentence:
                 text, copied = _with_terms(line, text, self.preparation.terms)
                 self._unchanged += copied
         self._known_form = text
-        self._asked = text if self.has_tags else _with_spaces(text)
+        self._asked = text if self.has_tags else _well_spaced(text)
         self.line = f"{self.language_tag} {self._asked}" if self.language_tag else self._asked
         """The text that the model is given."""
 
@@ -311,7 +315,7 @@ class Sentence:
     def _add(self, content: Inline, candidate: Candidate) -> None:
         """Add a translation, unless it is known already."""
         if all(content != result.content for result in self.results):
-            line = self.marked.text if self.has_tags else _with_spaces(self.marked.text)
+            line = self.marked.text if self.has_tags else _well_spaced(self.marked.text)
             self.results.append(InlineTranslation(content, line, candidate))
 
     def with_marks(self, text: str, links: Links) -> Inline | None:
@@ -492,8 +496,13 @@ def _with_terms(line: str, recased: str, terms: Terms) -> tuple[str, list[str]]:
     return recased, copied
 
 
-def _with_spaces(text: str) -> str:
-    """Return a text with the spaces that were forgotten behind commas: a word without a space is another token."""
+def _well_spaced(text: str) -> str:
+    """Return a text without invisible characters, and with the spaces that were forgotten behind commas.
+
+    A word with such a character, or without its space, has other tokens than usual.
+    """
+    if not UNSPACED.search(text):  # Khmer and Thai may have them between words
+        text = _INVISIBLE.sub("", text)
     places = [match.end() for match in _FORGOTTEN_SPACE.finditer(text)]
     if not places:
         return text
