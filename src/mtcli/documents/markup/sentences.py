@@ -454,7 +454,11 @@ def _warn_about_sentences(sentences: Sequence[Sentence]) -> None:
     if unanswered:
         message = "%s not translated, because the model writes nothing there (%.40s)"
         log.warning(message, counted(len(unanswered), "sentence"), unanswered[0])
-    repaired = [text_with_references(each.source) for each in sentences if each.is_repaired and not each.is_given_up]
+    repaired = [
+        text_with_references(each.source)
+        for each in sentences
+        if each.is_repaired and not (each.is_given_up or each.is_unanswered)
+    ]
     if repaired:
         message = "%s: the model did not keep protected text, such as numbers and placeholders; it was put back (%.60s)"
         log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
