@@ -35,6 +35,7 @@ from mtcli.serve.batcher import FILE_LINES, WaitingTranslator
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
+from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Candidate, Options, Translation
 
 
@@ -180,6 +181,17 @@ def test_a_model_of_the_very_pair_comes_before_one_with_another_code_of_the_lang
     models = Models([ServedModel(several, OPTIONS, ("en", "")), ServedModel(Loud("2"), OPTIONS, ("en", "fr"))])
     for target, expected in (("fr", 1), ("fra", 0), ("it", 0)):
         assert models.choose(source, target, ["The dog sleeps."]).model is models.models[expected]
+
+
+def test_a_model_whose_tag_is_another_code_of_its_language_has_a_memory_too() -> None:
+    """A child has the tags of its parent: `deu`, although its pairs were named `de`."""
+    several = Loud("1")
+    several.tokenizer = several.target_tokenizer = copy(several.tokenizer)
+    several.tokenizer.tags = {"deu": 5, "ita": 6}
+    memory = Memory()
+    model = ServedModel(several, OPTIONS, ("en", "de"), own_targets=("de", "ita"), memories={"de": memory})
+    for target, expected in (("de", memory), ("deu", memory), ("it", None)):
+        assert model.memory_to(target) is expected
 
 
 def test_language_codes_may_have_other_capitals_and_a_region() -> None:

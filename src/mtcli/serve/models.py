@@ -124,9 +124,9 @@ class ServedModel:
         """
         if not self.tags:
             return self.languages[1]
-        tags = self.translator.target_tokenizer.tags
-        tag = self.translator.target_tokenizer.tag_of(self.target_of(target))
-        return next(code for code, id_ in tags.items() if id_ == tag)
+        tokenizer = self.translator.target_tokenizer
+        tag = tokenizer.tag_of(self.target_of(target))
+        return next(own for own in self.tags if tokenizer.tag_of(own) == tag)
 
     def memory_to(self, target: str) -> "Memory | None":
         """Return the memory of a request; None: there is none."""
