@@ -32,7 +32,7 @@ KEY = "secret"
 
 @contextmanager
 def serving(api_key: str | None = None, *, limits: RequestLimits | None = None, **options: Any) -> Iterator[Site]:
-    model = ServedModel(toy(), OPTIONS, ("en", "es"))
+    model = ServedModel(toy(), OPTIONS, "en", ("es",))
     with started(create_app([model], limits, api_key, **options)) as site:
         yield site
 
@@ -447,7 +447,7 @@ def test_get_requests_that_translate_are_refused_from_pages_of_other_sites() -> 
 def test_memories_and_limits_apply_to_other_services() -> None:
     memory = Memory()
     memory.add(Entry(LINE, "De la memoria."))
-    model = ServedModel(toy(), OPTIONS, ("en", "es"), memories={"es": memory})
+    model = ServedModel(toy(), OPTIONS, "en", ("es",), memories={"es": memory})
     with started(create_app([model], RequestLimits(lines=3), apis=["get", "deepl"])) as site:
         assert send(site, "GET", f"/translate?{query(text=LINE)}")[1] == {"translation": "De la memoria."}
         assert send(site, "GET", f"/translate?{query(text='a' + chr(10) * 9)}")[0] == 413

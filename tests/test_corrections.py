@@ -40,7 +40,7 @@ def correcting(folder: Path, api_key: str | None = None, limits: RequestLimits |
     """Serve the toy model with corrections in `corrections.tsv`."""
     memory = Memory()
     corrections = CorrectionsFile(folder / "corrections.tsv", memory)
-    model = ServedModel(toy(), OPTIONS, ("en", "es"), memories={"es": memory}, corrections={"es": corrections})
+    model = ServedModel(toy(), OPTIONS, "en", ("es",), memories={"es": memory}, corrections={"es": corrections})
     with started(create_app([model], limits, api_key)) as site:
         yield site
 
@@ -192,7 +192,7 @@ def test_a_correction_that_does_not_fit_is_refused(
 
 
 def test_a_server_without_corrections_refuses_them(tmp_path: Path) -> None:
-    with started(create_app([ServedModel(toy(), OPTIONS, ("en", "es"))])) as site:
+    with started(create_app([ServedModel(toy(), OPTIONS, "en", ("es",))])) as site:
         status, answer = suggest(site, LINE, "x")
         assert (status, "--corrections FILE" in answer["error"]) == (403, True)
 

@@ -286,6 +286,7 @@ def test_a_sentence_stays_if_the_model_writes_nothing(answer: str, caplog: pytes
     sources = [("the house",), ("the ", B, "house", END_B), ("hello {x}",)]
     assert list(translate_inline(sources, Stub(lambda line: (answer, ())), Options())) == sources
     assert "3 sentences not translated, because the model writes nothing" in caplog.text
+    assert "was put back" not in caplog.text
 
 
 @pytest.mark.parametrize("added", ["%s", "<b>", "{x}", "http://a.b/c", "🎉", "%s%s"])

@@ -58,7 +58,7 @@ def best(lines: Iterable[str], **changes: Any) -> list[Translation]:
 
 
 def served(translator: Translator, src: str = "en", tgt: str = "es") -> ServedModel:
-    return ServedModel(translator, OPTIONS, (src, tgt))
+    return ServedModel(translator, OPTIONS, src, (tgt,))
 
 
 @contextmanager
@@ -904,7 +904,7 @@ def test_two_models_translate_through_a_third_language() -> None:
     (between,) = toy().translate(["one red dog."], OPTIONS)
     (expected,) = second.translate([between.text], OPTIONS)
     (through,) = through_pivots(own)
-    assert (through.languages, through.shown.score) == (("en", "fr"), "through es")
+    assert (through.src, through.targets, through.shown.score) == ("en", ("fr",), "through es")
     with started(create_app([*own, through])) as site:
         fields = {"q": "one red dog.", "source": "en"}
         status, answer = site.json("/translate", **fields, target="fr")[:2]
@@ -919,17 +919,17 @@ def test_a_model_of_several_languages_takes_part_in_a_translation_through_one() 
     """Each model is given the tag of its own target language."""
     several = several_toy()
     for own, expected_targets in (
-        ([ServedModel(several, OPTIONS, ("en", "es"), own_targets=("es", "xx")), served(toy(), "xx", "fr")], ["fr"]),
+        ([ServedModel(several, OPTIONS, "en", ("es", "xx")), served(toy(), "xx", "fr")], ("fr",)),
         (
-            [served(toy(), "en", "qq"), ServedModel(several, OPTIONS, ("qq", "es"), own_targets=("es", "xx"))],
-            ["es", "xx"],
+            [served(toy(), "en", "qq"), ServedModel(several, OPTIONS, "qq", ("es", "xx"))],
+            ("es", "xx"),
         ),
     ):
         first, second = own
         (through,) = through_pivots(own)
         pivot = second.src
         assert (through.src, through.targets, through.shown.score) == ("en", expected_targets, f"through {pivot}")
-        assert through.shown.targets == (tuple(expected_targets) if second.tags else ())
+        assert through.shown.targets == (expected_targets if second.is_multilingual else ())
         (between,) = first.translator.translate(["one red dog."], first.options_to(pivot))
         with started(create_app([*own, through])) as site:
             for target in expected_targets:
@@ -945,9 +945,9 @@ def test_both_steps_through_a_third_language_may_be_directions_of_one_model() ->
     loaded = LoadedModel(translator, OPTIONS, directions[0])
     own = ServedModel.all_of(loaded, lambda direction, targets: PageData(*direction))
     (through,) = through_pivots(own)
-    assert (through.src, through.targets, through.shown.score) == ("en", ["es"], "through xx")
+    assert (through.src, through.targets, through.shown.score) == ("en", ("es",), "through xx")
     found = through_pivots([*own, served(toy(), "xx", "fr")])
-    assert [(each.src, each.targets) for each in found] == [("es", ["fr"]), ("en", ["es"]), ("en", ["fr"])]
+    assert [(each.src, each.targets) for each in found] == [("es", ("fr",)), ("en", ("es",)), ("en", ("fr",))]
     (between,) = translator.translate(["one red dog."], replace(OPTIONS, to="xx"))
     (expected,) = translator.translate([between.text], replace(OPTIONS, to="es"))
     with started(create_app([*own, through])) as site:
@@ -959,4 +959,4 @@ def test_both_steps_through_a_third_language_may_be_directions_of_one_model() ->
 def test_no_model_is_replaced_by_two_others() -> None:
     pairs = [("en", "es"), ("es", "fr"), ("es", "en"), ("en", "fr"), ("fr", "de"), ("es", "de")]
     found = through_pivots([served(toy(), *pair) for pair in pairs])
-    assert [(each.languages, each.shown.score) for each in found] == [(("en", "de"), "through es")]
+    assert [(each.src, each.targets, each.shown.score) for each in found] == [("en", ("de",), "through es")]

@@ -35,6 +35,7 @@ from mtcli.serve.batcher import FILE_LINES, WaitingTranslator
 from mtcli.serve.models import Models, ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.uploads import attachment, safe_name, translated_name
+from mtcli.translate.memory import Memory
 from mtcli.translate.translation import Candidate, Options, Translation
 
 
@@ -173,13 +174,26 @@ def test_a_model_of_the_very_pair_comes_before_one_with_another_code_of_the_lang
     one_target = copy(several)
     one_target.tokenizer = one_target.target_tokenizer = copy(several.tokenizer)
     one_target.tokenizer.tags = {"fra": 5}
-    model = ServedModel(one_target, OPTIONS, ("en", ""))
-    assert (model.options_to("").to, model.known_target(""), model.target_of("")) == ("fra", "fra", "fra")
+    model = ServedModel(one_target, OPTIONS, "en", ("fra",))
+    assert (model.options_to("").to, model.own_target(""), model.target_of("")) == ("fra", "fra", "fra")
     several.tokenizer = several.target_tokenizer = copy(several.tokenizer)
     several.tokenizer.tags = {"fra": 5, "ita": 6}
-    models = Models([ServedModel(several, OPTIONS, ("en", "")), ServedModel(Loud("2"), OPTIONS, ("en", "fr"))])
+    models = Models(
+        [ServedModel(several, OPTIONS, "en", ("fra", "ita")), ServedModel(Loud("2"), OPTIONS, "en", ("fr",))]
+    )
     for target, expected in (("fr", 1), ("fra", 0), ("it", 0)):
         assert models.choose(source, target, ["The dog sleeps."]).model is models.models[expected]
+
+
+def test_a_model_whose_tag_is_another_code_of_its_language_has_a_memory_too() -> None:
+    """A child has the tags of its parent: `deu`, although its pairs were named `de`."""
+    several = Loud("1")
+    several.tokenizer = several.target_tokenizer = copy(several.tokenizer)
+    several.tokenizer.tags = {"deu": 5, "ita": 6}
+    memory = Memory()
+    model = ServedModel(several, OPTIONS, "en", ("de", "ita"), memories={"de": memory})
+    for target, expected in (("de", memory), ("deu", memory), ("it", None)):
+        assert model.memory_to(target) is expected
 
 
 def test_language_codes_may_have_other_capitals_and_a_region() -> None:
@@ -212,7 +226,7 @@ def test_a_file_that_declares_its_language_goes_to_the_model_of_it(languages: tu
 
 def test_a_pair_that_two_models_translate_is_refused() -> None:
     with pytest.raises(UsageError, match="two models translate en → de"):
-        Models([ServedModel(toy(), OPTIONS, ("en", "de"))] * 2)
+        Models([ServedModel(toy(), OPTIONS, "en", ("de",))] * 2)
 
 
 def test_a_line_whose_translation_has_other_numbers_comes_with_a_warning(loud: Site) -> None:

@@ -130,7 +130,7 @@ def is_closed(connection: socket.socket) -> bool:
 def serving(
     *models: tuple[Translator, str, str], limits: RequestLimits | None = None, api_key: str | None = None
 ) -> Iterator[Site]:
-    served = [ServedModel(translator, OPTIONS, (src, tgt)) for translator, src, tgt in models]
+    served = [ServedModel(translator, OPTIONS, src, (tgt,)) for translator, src, tgt in models]
     with started(create_app(served, limits, api_key)) as site:
         yield site
 

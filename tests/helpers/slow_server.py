@@ -50,7 +50,7 @@ def serve_endlessly() -> None:
 
     show_log()
     patch.object(translation, "read_document", read).start()
-    app = create_app([ServedModel(EndlessTranslator(), Options(), ("en", "es"))], RequestLimits(seconds=3600))
+    app = create_app([ServedModel(EndlessTranslator(), Options(), "en", ("es",))], RequestLimits(seconds=3600))
     listening = listen("127.0.0.1", 0)
     print(listening.getsockname()[1], flush=True)
     server(app, 1.0).run([listening])

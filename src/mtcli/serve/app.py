@@ -160,14 +160,12 @@ def load_app(
         DataError, StorageError: See `load_memories`.
         UsageError: The machine has no such device, or two models translate the same pair of languages.
     """
-    models = []
+    models: list[ServedModel] = []
     for folder in folders:
         loaded = load([folder], device, engine, {"repair": True})
         show = partial(page_data, folder, public=api_key is None)
         models += ServedModel.all_of(loaded, show)
-    for model in through_pivots(models):
-        log.info("%s → %s: through %s", model.src, ", ".join(model.targets), model.through[1].src)
-        models.append(model)
+    models += through_pivots(models)
     if memory:
         from mtcli.serve.corrections import load_memories
 

@@ -1,5 +1,6 @@
 """The models of a server, and which of them a request uses."""
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,33 +25,39 @@ if TYPE_CHECKING:  # servers without a memory do not load its readers
     from mtcli.serve.corrections import CorrectionsFile
     from mtcli.translate.memory import Memory
 
+log = logging.getLogger(__name__)
+
 _REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
 
 @dataclass
 class ServedModel:
-    """A model, and the queue of the lines that wait for it."""
+    """A source language of a model, and the queue of the lines that wait for it.
+
+    A target language has a code in `targets`. A request may name it by another code, such as `fr` for `fra`, or not at
+    all if there is only one: `own_target` returns the code in `targets`, by which memories and corrections are found,
+    and `target_of` the code as the request has it, with which files and options are written.
+    """
 
     translator: Translator
     """Used by one thread at a time."""
     options: Options
     """Search options; each request sets `n_best`, `alignments` and `to`."""
-    languages: tuple[str, str]
-    """Codes of source and target. A multilingual model has its tags as targets instead."""
+    src: str
+    """Code of the source language."""
+    targets: tuple[str, ...]
+    """Codes of the target languages, at least one. A model of several has a tag for each, see `is_multilingual`."""
     page: PageData | None = None
     """What the page shows of it; None: the languages only."""
-    own_targets: tuple[str, ...] = ()
-    """The target languages of this source language; empty: all that the model has tags for."""
     partner: "ServedModel | None" = None
     """The same model with another source language, whose queue this one uses."""
     memories: "dict[str, Memory]" = field(default_factory=dict)
     """What is translated in place of the model, by target language."""
     corrections: "dict[str, CorrectionsFile]" = field(default_factory=dict)
     """Where corrections go, by target language; empty: they are refused."""
-    through: tuple["ServedModel", ...] = ()
-    """The two models, or directions of one, of a translation through a third language; empty for a model of its own."""
-    in_use: Lock = field(default_factory=Lock)
-    """Held while the model translates: a model of its own and those through it have a thread each."""
+    locks: frozenset[Lock] = field(default_factory=lambda: frozenset({Lock()}))
+    """Held while the model translates: its own, or those of the two models of a translation through a third language,
+    because each queue has a thread."""
     batcher: Batcher = field(init=False)
 
     @classmethod
@@ -63,78 +70,56 @@ class ServedModel:
         """
         translator = loaded.translator
         info = translator.backend.info
+        tags = translator.tokenizer.tags
         targets: dict[str, list[str]] = {}
         for src, tgt in info.trained_directions:
             targets.setdefault(src, []).append(tgt)
         found: list[ServedModel] = []
         for src, of_source in targets.items():
-            first = Direction(src, of_source[0])
-            tags = tuple(of_source) if info.directions else tuple(sorted(translator.tokenizer.tags))
-            own_targets = tags if translator.tokenizer.tags else ()
-            page = show(first, own_targets)
-            model = cls(translator, loaded.options, first, page, own_targets, found[0] if found else None)
-            if model.partner:
-                model.in_use = model.partner.in_use
+            own = sorted(tags) if tags and not info.directions else of_source
+            page = show(Direction(src, of_source[0]), tuple(own) if tags else ())
+            model = cls(translator, loaded.options, src, tuple(own), page)
+            if found:
+                model.partner = found[0]
+                model.locks = found[0].locks
             found.append(model)
         return found
 
     @property
-    def src(self) -> str:
-        """Code of the source language."""
-        return self.languages[0]
-
-    @property
-    def tags(self) -> list[str]:
-        """The target languages of a multilingual model; empty for other models."""
-        return list(self.own_targets) or sorted(self.translator.target_tokenizer.tags)
+    def is_multilingual(self) -> bool:
+        """The model has tags, one of which each search needs, see `Options.to`."""
+        return bool(self.translator.target_tokenizer.tags)
 
     @property
     def shown(self) -> PageData:
         """What the page shows of it."""
-        page = self.page or PageData(*self.languages, targets=tuple(self.tags))
+        page = self.page or PageData(self.src, self.targets[0], targets=self.targets if self.is_multilingual else ())
         return replace(page, corrects=bool(self.corrections))
-
-    @property
-    def targets(self) -> list[str]:
-        """Codes of the target languages."""
-        return self.tags or [self.languages[1]]
 
     def start(self, max_waiting: int) -> None:
         """Start the thread that translates."""
-        locks = {id(model.in_use): model.in_use for model in self.through or (self,)}  # one for both directions of one
-        ordered = [locks[key] for key in sorted(locks)]
-        self.batcher = self.partner.batcher if self.partner else Batcher(self.translator, max_waiting, ordered)
+        if self.partner:
+            self.batcher = self.partner.batcher
+        else:
+            self.batcher = Batcher(self.translator, max_waiting, sorted(self.locks, key=id))
 
-    def has_target(self, target: str) -> bool:
-        """Return True if the model translates into this language. An empty code is any language."""
-        if not self.tags or not target:
-            return target in (*self.targets, "")
+    def own_target(self, target: str) -> str:
+        """Return which of `targets` a request means, such as `fra` by `fr`; empty: none. An empty code is the first."""
+        if target in self.targets or not target:
+            return self.target_of(target)
         tokenizer = self.translator.target_tokenizer
-        try:
-            tag = tokenizer.tag_of(target)
-        except UsageError:
-            return False
-        return tag in {tokenizer.tag_of(own) for own in self.tags}
-
-    def known_target(self, target: str) -> str:
-        """Return the code of this server for the target language of a request, such as the tag `fra` for `fr`.
-
-        Raises:
-            UsageError: A multilingual model has no such target, or several.
-        """
-        if not self.tags:
-            return self.languages[1]
-        tags = self.translator.target_tokenizer.tags
-        tag = self.translator.target_tokenizer.tag_of(self.target_of(target))
-        return next(code for code, id_ in tags.items() if id_ == tag)
-
-    def memory_to(self, target: str) -> "Memory | None":
-        """Return the memory of a request; None: there is none."""
-        return self.memories.get(self.known_target(target)) if self.memories else None
+        if not tokenizer.has_tag(target):
+            return ""
+        tag = tokenizer.tag_of(target)
+        return next((own for own in self.targets if tokenizer.tag_of(own) == tag), "")
 
     def target_of(self, target: str) -> str:
         """Return the code of the target language of a request; if it names none, the only one, see `candidates`."""
         return target or self.targets[0]
+
+    def memory_to(self, target: str) -> "Memory | None":
+        """Return the memory of a request; None: there is none."""
+        return self.memories.get(self.own_target(target))
 
     def options_to(self, target: str, *, alignments: bool = False, terms: Terms | None = None) -> Options:
         """Return the search options of a request.
@@ -142,7 +127,8 @@ class ServedModel:
         Raises:
             UsageError: The model cannot use terms.
         """
-        options = replace(self.options, alignments=alignments, to=self.target_of(target) if self.tags else "")
+        to = self.target_of(target) if self.is_multilingual else ""
+        options = replace(self.options, alignments=alignments, to=to)
         return options if terms is None else self.translator.with_terms(options, terms, "auto")
 
 
@@ -156,16 +142,17 @@ def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
     known = {(model.src, target) for model in models for target in model.targets}
     for first, second in product(models, models):
         src, pivot = first.src, second.src
-        targets = [tgt for tgt in second.targets if tgt not in (src, pivot) and (src, tgt) not in known]
-        if first is second or not first.has_target(pivot) or not targets:
+        targets = tuple(tgt for tgt in second.targets if tgt not in (src, pivot) and (src, tgt) not in known)
+        if first is second or not first.own_target(pivot) or not targets:
             continue
         known.update((src, tgt) for tgt in targets)
+        log.info("%s → %s: through %s", src, ", ".join(targets), pivot)
         translator = PivotTranslator(first.translator, first.options_to(pivot), second.translator)
-        own_targets = tuple(targets) if second.tags else ()
         names = " and ".join(dict.fromkeys(model.shown.name for model in (first, second)))
-        page = PageData(src, targets[0], name=names, score=f"through {pivot}", targets=own_targets)
-        languages = (src, targets[0])
-        found.append(ServedModel(translator, second.options, languages, page, own_targets, through=(first, second)))
+        shown_targets = targets if second.is_multilingual else ()
+        page = PageData(src, targets[0], name=names, score=f"through {pivot}", targets=shown_targets)
+        locks = first.locks | second.locks
+        found.append(ServedModel(translator, second.options, src, targets, page, locks=locks))
     return found
 
 
@@ -241,7 +228,7 @@ class Models:
         Raises:
             HTTPException: 400: there is none, or a target language must be chosen.
         """
-        found = [model for model in self.models if source in (model.src, "auto") and model.has_target(target)]
+        found = [model for model in self.models if source in (model.src, "auto") and model.own_target(target)]
         if not found:
             pairs = ", ".join(f"{src} → {', '.join(targets)}" for src, targets in self.targets_by_source().items())
             raise HTTPException(400, f"no model for {source} → {target}; there is one for {pairs}")

@@ -251,7 +251,7 @@ class TranslationService:
         lines = _split_lines(fields.q)
         if len(lines) > self.limits.lines:
             raise HTTPException(413, f"{len(lines)} lines; this server takes {self.limits.lines} at a time")
-        corrections = model.corrections.get(model.known_target(target))
+        corrections = model.corrections.get(model.own_target(target))
         if corrections is None:
             raise refused
         from mtcli.serve.corrections import corrected_pairs

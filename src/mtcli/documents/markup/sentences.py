@@ -11,6 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import chain
 from typing import TypeVar
 from unicodedata import normalize
@@ -118,8 +119,28 @@ class Preparation:
     """See `Options.terms`."""
 
 
+class Status(Enum):
+    """Where a sentence is on its way to its translation."""
+
+    UNASKED = auto()
+    """The model has not been asked."""
+    INCOMPLETE = auto()
+    """Its translation lacks protected text, so the model must be asked again, without placeholders."""
+    TRANSLATED = auto()
+    """The model translates it faithfully; or it has no words, and is its own translation."""
+    REPAIRED = auto()
+    """The model lost, changed or added protected text, which was corrected."""
+    UNANSWERED = auto()
+    """The model wrote nothing, or only what it must not add, so it stays as it is."""
+    GIVEN_UP = auto()
+    """No translation of it is faithful, so it stays as it is."""
+
+
 class Sentence:
     """A sentence on its way to its translation. One without words is its own translation.
+
+    The model is asked to translate `line`, and `use_answers` takes what it wrote. If that lacks a placeholder, the
+    sentence is `INCOMPLETE`: its `line` then has none, and `repair` takes what the model writes for this one.
 
     Args:
         source: The sentence. A tag may have its partner in another one; the tag of a language comes first.
@@ -128,6 +149,9 @@ class Sentence:
     """
 
     def __init__(self, source: Inline, preparation: Preparation, *, begins: bool = True) -> None:
+        self.status = Status.UNASKED
+        self.results: list[InlineTranslation] = []
+        """The different translations so far, best first."""
         self.language_tag = ""
         if source and isinstance(source[0], LanguageTag):
             self.language_tag = source[0].raw
@@ -136,51 +160,49 @@ class Sentence:
         self.preparation = preparation
         self._begins = begins
         self._divide(decimals=preparation.decimals)
-        self.results: list[InlineTranslation] = []
-        """The different translations so far, best first."""
-        self.is_repaired = False
-        """The model lost, changed or added protected text."""
-        self.is_given_up = False
-        """No translation of it is faithful, so it stays as it is."""
-        self.is_unanswered = False
-        """The model wrote nothing, or only what it must not add, so it stays as it is."""
-        content = [index for index, piece in enumerate(self.pieces) if isinstance(piece, Tag) and piece.is_content]
-        self.mark_of_token: dict[str, Tag] = {}
-        written: dict[int, str] = {}
-        for index in content:
-            mark = self.pieces[index]
-            assert isinstance(mark, Tag)
-            if preparation.use_tokens and len(content) <= len(TOKENS):
-                token = TOKENS[len(written)]
-                written[index] = token
-                self.mark_of_token[token] = mark
-            elif not mark.is_markup:
-                written[index] = mark.raw
-        for index, piece in enumerate(self.pieces):
-            if isinstance(piece, Tag) and piece.text and not piece.text.isspace() and written.get(index) not in TOKENS:
-                written[index] = piece.text
-                self.mark_of_token[piece.text] = piece
-        self.has_placeholders = bool(written)
-        self.has_marks = any(isinstance(piece, Tag) for piece in self.pieces)
-        self._mark_up(self.pieces, written)
+        self._mark_up(self._pieces, *self._written_marks())
         if not self._has_words:
-            self.results = [InlineTranslation(self.source)]
+            self._keep_source(Status.TRANSLATED)
 
     def _divide(self, *, decimals: bool) -> None:
         """Divide the source into text and marks. With `decimals`, all numbers are marks, see `Preparation`."""
-        self.decimals = decimals
-        self.joined = join_references(self.source, decimals=decimals)
-        self.pieces = pieces_of(self.joined, decimals=decimals)
+        self._decimals = decimals
+        self._joined = join_references(self.source, decimals=decimals)
+        self._pieces = pieces_of(self._joined, decimals=decimals)
 
-    def _mark_up(self, pieces: Sequence[str | Tag], written: Mapping[int, str]) -> None:
+    def _written_marks(self) -> tuple[dict[int, str], dict[str, Tag]]:
+        """Return what the model is given for marks that stand for words or characters.
+
+        Returns:
+            The text for a mark by its index, and the mark by its text, except for text that stays as it is.
+        """
+        marks = {index: piece for index, piece in enumerate(self._pieces) if isinstance(piece, Tag)}
+        content = [index for index, mark in marks.items() if mark.is_content]
+        mark_of_token: dict[str, Tag] = {}
+        if self.preparation.use_tokens and len(content) <= len(TOKENS):
+            written = dict(zip(content, TOKENS, strict=False))
+            mark_of_token = {token: marks[index] for index, token in written.items()}
+        else:
+            written = {index: marks[index].raw for index in content if not marks[index].is_markup}
+        for index, mark in marks.items():
+            if mark.text.strip() and written.get(index) not in TOKENS:
+                written[index] = mark.text
+                mark_of_token[mark.text] = mark
+        return written, mark_of_token
+
+    def _mark_up(
+        self, pieces: Sequence[str | Tag], written: Mapping[int, str], mark_of_token: Mapping[str, Tag]
+    ) -> None:
         """Take the marks out of the text that the model is given, except for those that are written in it."""
+        self._has_written_marks = bool(written)
+        self._mark_of_token = mark_of_token
         self.marked = mark_up(pieces, written)
         text = line = self.marked.text
         self._casing = Casing.SENTENCE
         self._unchanged: list[str] = []
         """Texts that stay as they are where the casing of a translation is restored."""
         if self.preparation.recaser is not None:
-            text, self._casing = self.preparation.recaser.known_form(line, self.mark_of_token)
+            text, self._casing = self.preparation.recaser.known_form(line, self._mark_of_token)
         if self._casing is not Casing.SENTENCE:
             self._unchanged = [line[start:end] for start, end in fixed_spans(line)]
             if self.preparation.terms is not None:
@@ -206,50 +228,64 @@ class Sentence:
         """There is something to translate."""
         if not self.has_letters:
             return False
-        text = without_added(self.marked.text, Counter(), numbers=True, decimals=self.decimals)
+        text = without_added(self.marked.text, Counter(), numbers=True, decimals=self._decimals)
         return any(character.isalpha() for character in text)
 
     def use_answers(self, candidates: Sequence[Candidate]) -> None:
-        """Add what the model wrote to the results, unless something protected is lost or changed in it.
+        """Take what the model wrote. The best translation decides the status; others are omitted if not faithful.
 
-        If the best translation has lost a placeholder, or a number with a sign of decimals or groups, there is no
-        result. If it has lost something else, it is repaired.
+        If the best one has lost a placeholder, or a number with a sign of decimals or groups, the model is asked again.
+        If it has lost something else, it is repaired.
         """
-        answers = [self._restored(candidate) for candidate in candidates]
-        best = answers[0]
+        best, *others = [self._restored(candidate) for candidate in candidates]
+        content = self._faithful_content(best)
         if not best.text.strip():
-            self._keep_unanswered(best)
-            return
-        if self._lacks_localized_number(best.text):
-            self._divide(decimals=True)
-            return
-        for answer in answers:
-            content: Inline | None
-            if answer.text == self.marked.text:
-                content = self.source
-            elif self.has_marks or find_protected(answer.text, decimals=self.decimals):
-                content = self.with_marks(answer.text, answer.alignment)
-            else:
-                content = self._whole([answer.text])
-            if content is not None and answer.text.strip():
-                self._add(content, answer)
-            elif answer is best and not self.has_placeholders:
-                self._repair(best)
-            if not self.results or self.is_unanswered or self.is_given_up:
-                return
+            self._keep_source(Status.UNANSWERED, best)
+        elif self._lacks_localized_number(best.text):
+            self._ask_again(decimals=True)
+        elif content is not None:
+            self.status = Status.TRANSLATED
+            self._add(content, best)
+        elif self._has_written_marks:
+            self._ask_again(decimals=self._decimals)
+        else:
+            self._repair(best)
+        if self.status in (Status.TRANSLATED, Status.REPAIRED):
+            for answer in others:
+                content = self._faithful_content(answer)
+                if content is not None:
+                    self._add(content, answer)
 
     def _lacks_localized_number(self, translation: str) -> bool:
         """Return True if a number with a sign of decimals or groups, which languages may write otherwise, is lost."""
         line = self.marked.text
-        if self.decimals or not check_numbers(line, translation).missing:
+        if self._decimals or not check_numbers(line, translation).missing:
             return False
         return find_protected(line, decimals=True) != find_protected(line)
 
+    def _faithful_content(self, answer: Candidate) -> Inline | None:
+        """Return what the model wrote, with the marks; None: it is blank, or something protected is lost or changed."""
+        if not answer.text.strip():
+            return None
+        if answer.text == self.marked.text:
+            return self.source
+        has_marks = any(isinstance(piece, Tag) for piece in self._pieces)
+        if has_marks or find_protected(answer.text, decimals=self._decimals):
+            return self.with_marks(answer.text, answer.alignment)
+        return self._whole([answer.text])
+
+    def _ask_again(self, *, decimals: bool) -> None:
+        """Leave the placeholders out of the text that the model is asked to translate next. They become points."""
+        self.status = Status.INCOMPLETE
+        self._divide(decimals=decimals)
+        self._mark_up(with_joined_neighbors(self._pieces), {}, {})
+
     def repair(self, candidates: Sequence[Candidate]) -> None:
-        """Add what the model wrote to the results, with everything that is protected."""
+        """Take what the model wrote for a text without placeholders, and put everything that is protected into it."""
         for candidate in candidates:
-            if not self.results or not (self.is_unanswered or self.is_given_up):
-                self._repair(self._restored(candidate))
+            self._repair(self._restored(candidate))
+            if self.status is not Status.REPAIRED:
+                return
 
     def _repair(self, answer: Candidate) -> None:
         """Add a faithful translation to the results, whatever the model wrote.
@@ -257,29 +293,25 @@ class Sentence:
         First, what the model added is deleted. If marks and text together still look like another placeholder, all
         signs but the most common ones are deleted. The last resort is the source.
         """
-        is_first = not self.results
-        self.is_repaired = True
-        wanted = protected_of((part for part in merged(self.joined) if isinstance(part, str)), decimals=self.decimals)
+        wanted = protected_of((part for part in merged(self._joined) if isinstance(part, str)), decimals=self._decimals)
         protected = without_added(
             self._without_references(answer.text),
             Counter(),
             numbers=not wanted.has_free_numbers,
             source=wanted.counts,
-            decimals=self.decimals,
+            decimals=self._decimals,
         ).strip()
         if not protected:
-            if is_first:
-                self._keep_unanswered(answer)
+            self._keep_source(Status.UNANSWERED, answer)
             return
         for attempt in (protected, UNUSUAL_SIGNS.sub(" ", protected).strip()):
             links = answer.alignment if attempt == answer.text else diagonal_links(self.marked.text, attempt)
             content = self.with_marks(attempt, links)
             if content is not None:
+                self.status = Status.REPAIRED
                 self._add(content, replace(answer, text=attempt, alignment=links))
                 return
-        if is_first:
-            self.is_given_up = True
-            self._keep_untranslated(answer)
+        self._keep_source(Status.GIVEN_UP, answer)
 
     def _restored(self, candidate: Candidate) -> Candidate:
         """Return what the model wrote as one line, in capitals if the sentence is, and with links if this has tags."""
@@ -302,13 +334,14 @@ class Sentence:
         is_same = text == candidate.text and links == candidate.alignment
         return candidate if is_same else replace(candidate, text=text, alignment=links)
 
-    def _keep_unanswered(self, answer: Candidate) -> None:
-        """Keep the source, because the model wrote nothing but this answer."""
-        self.is_unanswered = True
-        self._keep_untranslated(answer)
+    def _keep_source(self, status: Status, answer: Candidate = _NOT_GIVEN) -> None:
+        """Make the source the only translation, in place of an answer, unless there is a translation already.
 
-    def _keep_untranslated(self, answer: Candidate) -> None:
-        """Make the source the only translation, in place of an answer. If this has a confidence, it becomes 0."""
+        If the answer has a confidence, that of the source is 0.
+        """
+        if self.results:
+            return
+        self.status = status
         confidence = None if answer.confidence is None else 0.0
         self.results = [InlineTranslation(self.source, candidate=replace(_NOT_GIVEN, confidence=confidence))]
 
@@ -329,19 +362,14 @@ class Sentence:
             None if something protected would be lost or changed.
         """
         content = self._whole(reinsert(self.marked, text, links))
-        return content if is_faithful(self.joined, content, decimals=self.decimals) else None
+        return content if is_faithful(self._joined, content, decimals=self._decimals) else None
 
     def _without_references(self, text: str) -> str:
         """Return what the model wrote without the characters that references stand for."""
-        shown = {piece.text for piece in self.pieces if isinstance(piece, Tag) and piece.text}
+        shown = {piece.text for piece in self._pieces if isinstance(piece, Tag) and piece.text}
         for characters in sorted(shown, key=len, reverse=True):
             text = text.replace(characters, "")
         return text
-
-    def take_out_placeholders(self) -> None:
-        """Leave the placeholders out of the text. They become points."""
-        self.mark_of_token = {}
-        self._mark_up(with_joined_neighbors(self.pieces), {})
 
     def _whole(self, core: Iterable[str | Tag]) -> Inline:
         """Return a translation with its placeholders, and with what stands before and after the text."""
@@ -352,12 +380,12 @@ class Sentence:
     def _with_placeholders(self, core: Iterable[str | Tag]) -> Iterator[str | Tag]:
         """Yield the parts of a translation with the marks in place of their tokens."""
         for part in core:
-            if isinstance(part, Tag) or not self.mark_of_token:
+            if isinstance(part, Tag) or not self._mark_of_token:
                 yield part
                 continue
-            tokens = "|".join(map(re.escape, sorted(self.mark_of_token, key=len, reverse=True)))
+            tokens = "|".join(map(re.escape, sorted(self._mark_of_token, key=len, reverse=True)))
             for text in re.split(f"({tokens})", part):
-                mark = self.mark_of_token.get(text)
+                mark = self._mark_of_token.get(text)
                 yield text if mark is None else unprotected(mark)
 
 
@@ -370,7 +398,11 @@ class Chunk:
     @property
     def num_asked(self) -> int:
         """The number of sentences that the model translates."""
-        return sum(1 for sentence in self.sentences if not sentence.results)
+        return len(self.having(Status.UNASKED))
+
+    def having(self, status: Status) -> list[Sentence]:
+        """Return the sentences that have a status."""
+        return [sentence for sentence in self.sentences if sentence.status is status]
 
 
 C = TypeVar("C", bound=Chunk)
@@ -408,23 +440,20 @@ def translate_sentences(
 
     def lines() -> Iterator[str]:
         for chunk in chunks:
-            waiting = deque(sentence for sentence in chunk.sentences if not (sentence.results or sentence.has_tags))
+            waiting = deque(sentence for sentence in chunk.having(Status.UNASKED) if not sentence.has_tags)
             begun.append((chunk, waiting))
             yield from [sentence.line for sentence in waiting]
 
     def completed() -> Iterator[C]:
         while begun and not begun[0][1]:
             chunk, _ = begun.popleft()
-            with_tags = [sentence for sentence in chunk.sentences if not sentence.results and sentence.has_tags]
+            with_tags = chunk.having(Status.UNASKED)
             for sentence, answers in _asked(with_tags, translator, options, bar):
                 sentence.use_answers(answers)
-            remaining = [sentence for sentence in chunk.sentences if not sentence.results]
-            for sentence in remaining:
-                sentence.take_out_placeholders()
-            for sentence, answers in _asked(remaining, translator, options, None):
+            for sentence, answers in _asked(chunk.having(Status.INCOMPLETE), translator, options, None):
                 sentence.repair(answers)
             if warn:
-                _warn_about_sentences(chunk.sentences)
+                _warn_about_sentences(chunk)
             yield chunk
 
     plain = lines()
@@ -453,20 +482,19 @@ def _asked(
         yield sentence, translation.candidates
 
 
-def _warn_about_sentences(sentences: Sequence[Sentence]) -> None:
+def _warn_about_sentences(chunk: Chunk) -> None:
     """Warn about sentences that are not translated, and about those whose protected text the model did not keep."""
-    for sentence in sentences:
-        if sentence.is_given_up:
-            message = "not translated, because its placeholders cannot be told apart or would change their order: %s"
-            log.warning(message, text_with_references(sentence.source))
-    unanswered = [text_with_references(sentence.source) for sentence in sentences if sentence.is_unanswered]
+    for sentence in chunk.having(Status.GIVEN_UP):
+        message = "not translated, because its placeholders cannot be told apart or would change their order: %s"
+        log.warning(message, text_with_references(sentence.source))
+    unanswered = chunk.having(Status.UNANSWERED)
     if unanswered:
         message = "%s not translated, because the model writes nothing there (%.40s)"
-        log.warning(message, counted(len(unanswered), "sentence"), unanswered[0])
-    repaired = [text_with_references(each.source) for each in sentences if each.is_repaired and not each.is_given_up]
+        log.warning(message, counted(len(unanswered), "sentence"), text_with_references(unanswered[0].source))
+    repaired = chunk.having(Status.REPAIRED)
     if repaired:
         message = "%s: the model did not keep protected text, such as numbers and placeholders; it was put back (%.60s)"
-        log.warning(message, counted(len(repaired), "sentence"), repaired[0].strip())
+        log.warning(message, counted(len(repaired), "sentence"), text_with_references(repaired[0].source).strip())
 
 
 def _with_terms(line: str, recased: str, terms: Terms) -> tuple[str, list[str]]:
