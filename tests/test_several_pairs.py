@@ -31,8 +31,7 @@ from mtcli.errors import DataError, UsageError
 from mtcli.exchange import argos
 from mtcli.exchange.export import export
 from mtcli.recipes.augment import chosen_direction
-from mtcli.serve.app import load_app
-from mtcli.serve.requests import RequestLimits
+from mtcli.serve.app import ServerSettings, load_app
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -554,7 +553,7 @@ def test_a_memory_is_not_for_the_language_of_a_tag(tmp_path: Path) -> None:
 
 
 def test_the_server_has_each_direction(both_ways: Path) -> None:
-    app, pairs = load_app([both_ways], "cpu", RequestLimits(), None)
+    app, pairs = load_app([both_ways], ServerSettings(), "cpu")
     assert pairs == [("en", "xx, yy"), ("xx", "en"), ("yy", "en"), ("xx", "yy"), ("yy", "xx")]
     with started(app) as site:
         languages = {each["code"]: each["targets"] for each in site.send("/languages")[1]}
