@@ -18,7 +18,7 @@ from mtcli import __version__
 from mtcli.cli.serve import APIS as COMMAND_APIS
 from mtcli.cli.serve import _checked_apis
 from mtcli.errors import UsageError
-from mtcli.serve.app import create_app
+from mtcli.serve.app import ServerSettings, create_app
 from mtcli.serve.models import ServedModel
 from mtcli.serve.origin_check import checked_origin
 from mtcli.serve.other_apis import APIS
@@ -33,7 +33,7 @@ KEY = "secret"
 @contextmanager
 def serving(api_key: str | None = None, *, limits: RequestLimits | None = None, **options: Any) -> Iterator[Site]:
     model = ServedModel(toy(), OPTIONS, "en", ("es",))
-    with started(create_app([model], limits, api_key, **options)) as site:
+    with started(create_app([model], ServerSettings(limits or RequestLimits(), api_key, **options))) as site:
         yield site
 
 
@@ -448,7 +448,7 @@ def test_memories_and_limits_apply_to_other_services() -> None:
     memory = Memory()
     memory.add(Entry(LINE, "De la memoria."))
     model = ServedModel(toy(), OPTIONS, "en", ("es",), memories={"es": memory})
-    with started(create_app([model], RequestLimits(lines=3), apis=["get", "deepl"])) as site:
+    with started(create_app([model], ServerSettings(RequestLimits(lines=3), apis=["get", "deepl"]))) as site:
         assert send(site, "GET", f"/translate?{query(text=LINE)}")[1] == {"translation": "De la memoria."}
         assert send(site, "GET", f"/translate?{query(text='a' + chr(10) * 9)}")[0] == 413
         body = json.dumps({"text": ["a", "b", "c", "d"], "target_lang": "ES"}).encode()

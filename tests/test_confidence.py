@@ -24,8 +24,7 @@ from mtcli.evaluation import confidence as fitting
 from mtcli.evaluation.confidence import ScoredLine, TooFewError, fit, noisy_pairs, reliability, update_confidence
 from mtcli.report.info import summary
 from mtcli.report.run_report import write_report
-from mtcli.serve.app import load_app
-from mtcli.serve.requests import RequestLimits
+from mtcli.serve.app import ServerSettings, load_app
 from mtcli.storage import CONFIDENCE
 from mtcli.translate.confidence import Confidence, features, read_confidence, store_confidence
 from mtcli.translate.loading import load
@@ -188,7 +187,7 @@ def test_the_api_has_the_confidence_of_each_candidate(
     asked = {"q": ["Red blue tree.", "42"], "source": "en", "target": "xx", "alternatives": 2}
     found = {}
     for name, model in (("calibrated", calibrated), ("other", toy_run)):
-        app, _ = load_app([model], "cpu", RequestLimits(), None)
+        app, _ = load_app([model], ServerSettings(), "cpu")
         with started(app) as site:
             status, found[name], *_ = site.json("/api/translate", **asked)
             assert status == 200

@@ -25,7 +25,7 @@ from mtcli.corpus.corrections import HEADER
 from mtcli.corpus.readers.pairs import read_pairs
 from mtcli.errors import DataError, StorageError
 from mtcli.serve import corrections as module
-from mtcli.serve.app import create_app, load_app
+from mtcli.serve.app import ServerSettings, create_app, load_app
 from mtcli.serve.corrections import CorrectionsFile, MemorySources, corrected_pairs, load_memories
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
@@ -41,7 +41,7 @@ def correcting(folder: Path, api_key: str | None = None, limits: RequestLimits |
     memory = Memory()
     corrections = CorrectionsFile(folder / "corrections.tsv", memory)
     model = ServedModel(toy(), OPTIONS, "en", ("es",), memories={"es": memory}, corrections={"es": corrections})
-    with started(create_app([model], limits, api_key)) as site:
+    with started(create_app([model], ServerSettings(limits or RequestLimits(), api_key))) as site:
         yield site
 
 
@@ -192,7 +192,7 @@ def test_a_correction_that_does_not_fit_is_refused(
 
 
 def test_a_server_without_corrections_refuses_them(tmp_path: Path) -> None:
-    with started(create_app([ServedModel(toy(), OPTIONS, "en", ("es",))])) as site:
+    with started(create_app([ServedModel(toy(), OPTIONS, "en", ("es",))], ServerSettings())) as site:
         status, answer = suggest(site, LINE, "x")
         assert (status, "--corrections FILE" in answer["error"]) == (403, True)
 
@@ -352,7 +352,7 @@ def test_corrections_go_to_the_pair_that_they_name(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         save_toy(tmp_path / name, src=src, tgt=tgt)
     sources = MemorySources(corrections=tmp_path / "corrections.tsv")
-    app, _ = load_app([tmp_path / "one", tmp_path / "two"], "cpu", RequestLimits(), None, memory=sources)
+    app, _ = load_app([tmp_path / "one", tmp_path / "two"], ServerSettings(), "cpu", memory=sources)
     with started(app) as site:
         assert site.json("/suggest", q="dog", s="can", source="es", target="en")[0] == 200
         assert site.json("/suggest", q="dog", s="can")[0] == 400
@@ -366,7 +366,7 @@ def test_translations_through_a_third_language_are_corrected_too(tmp_path: Path)
         (tmp_path / name).mkdir()
         save_toy(tmp_path / name, src=src, tgt=tgt)
     sources = MemorySources(corrections=tmp_path / "corrections.tsv")
-    app, languages = load_app([tmp_path / "one", tmp_path / "two"], "cpu", RequestLimits(), None, memory=sources)
+    app, languages = load_app([tmp_path / "one", tmp_path / "two"], ServerSettings(), "cpu", memory=sources)
     assert ("en", "de") in languages
     with started(app) as site:
         assert site.json("/suggest", q="dog", s="Hund", source="en", target="de")[0] == 200

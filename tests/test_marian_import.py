@@ -33,8 +33,7 @@ from mtcli.exchange import marian_weights
 from mtcli.exchange.export import export
 from mtcli.exchange.marian_import import default_folder, import_model
 from mtcli.report.info import summary
-from mtcli.serve.app import load_app
-from mtcli.serve.requests import RequestLimits
+from mtcli.serve.app import ServerSettings, load_app
 from mtcli.storage.model_file import load_model
 from mtcli.text.special_tokens import BOS, PAD
 from mtcli.translate.backends.ctranslate2 import load_native
@@ -443,7 +442,7 @@ def test_a_request_to_the_server_names_the_target_language(imported: Path) -> No
         (found,) = by_sentence.translate([GREETING], replace(options, to=to, repair=True), Reading(warn=False))
         return 200, {"translatedText": found.text}
 
-    app, _ = load_app([imported], "cpu", RequestLimits(), None)
+    app, _ = load_app([imported], ServerSettings(), "cpu")
     with started(app) as site:
 
         def answer(text: str, **fields: str) -> tuple[int, dict[str, str]]:
@@ -460,7 +459,7 @@ def test_a_request_to_the_server_names_the_target_language(imported: Path) -> No
 
 
 def test_the_server_lists_the_target_languages(imported: Path) -> None:
-    app, _ = load_app([imported], "cpu", RequestLimits(), None)
+    app, _ = load_app([imported], ServerSettings(), "cpu")
     with started(app) as site:
         assert site.send("/languages")[1] == [
             {"code": "en", "name": "English", "targets": ["deu", "fra"]},

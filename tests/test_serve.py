@@ -35,7 +35,7 @@ from mtcli.cli import app
 from mtcli.cli.serve import serve
 from mtcli.documents.pipeline import translate_segments
 from mtcli.errors import DataError, UsageError
-from mtcli.serve.app import create_app, load_app
+from mtcli.serve.app import ServerSettings, create_app, load_app
 from mtcli.serve.batcher import MAX_BATCH_LINES, Batcher, FullError
 from mtcli.serve.models import ServedModel, through_pivots
 from mtcli.serve.origin_check import is_loopback
@@ -64,7 +64,7 @@ def served(translator: Translator, src: str = "en", tgt: str = "es") -> ServedMo
 @contextmanager
 def running(translator: Translator, limits: RequestLimits | None = None, api_key: str | None = None) -> Iterator[Site]:
     limits = limits or RequestLimits()
-    with started(create_app([served(translator)], limits, api_key), limits.seconds) as site:
+    with started(create_app([served(translator)], ServerSettings(limits, api_key)), limits.seconds) as site:
         yield site
 
 
@@ -76,7 +76,7 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_script_of_the_page_is_valid(tmp_path: Path) -> None:
-    html, _ = render([PageData("en", "es")])
+    html, _ = render([PageData("en", ("es",))])
     script = tmp_path / "page.js"
     script.write_text(html.partition("<script>")[2].partition("</script>")[0], encoding="utf-8")
     checked = subprocess.run(["node", "--check", script], capture_output=True, text=True, check=False)
@@ -156,7 +156,7 @@ def test_texts_stay_as_they_are_if_source_and_target_are_one_language(site: Site
 
 
 def test_a_model_that_translates_into_the_same_language_is_used() -> None:
-    with started(create_app([served(toy(), "en", "en")])) as site:
+    with started(create_app([served(toy(), "en", "en")], ServerSettings())) as site:
         answer = site.json("/translate", q=LINES[0], source="en", target="en")[1]
     assert answer == {"translatedText": best(LINES[:1])[0].text}
 
@@ -525,7 +525,7 @@ def test_a_text_of_too_many_lines_is_refused_before_it_is_split(site: Site, monk
 
 
 def test_requests_for_another_host_name_are_refused() -> None:
-    with started(create_app([served(toy())], host="127.0.0.1")) as site:
+    with started(create_app([served(toy())], ServerSettings(host="127.0.0.1"))) as site:
         for host in ("localhost", f"127.0.0.1:{site.port}", "[::1]:80", "LOCALHOST:1", "localhost.:5000", "127.9.8.7"):
             assert site.send("/languages", host=host)[0] == 200
         foreign = (
@@ -543,7 +543,7 @@ def test_requests_for_another_host_name_are_refused() -> None:
 
 
 def test_a_server_answers_under_the_name_of_its_host_option() -> None:
-    with started(create_app([served(toy())], host="MyBox")) as site:
+    with started(create_app([served(toy())], ServerSettings(host="MyBox"))) as site:
         for host in ("mybox:80", "MYBOX.", "localhost"):
             assert site.send("/health", host=host)[0] == 200, host
         for host in ("other", "notmybox", "not.mybox", "box", "my", "mybox2", "mybox.example.org"):
@@ -674,7 +674,7 @@ def test_the_page_loads_nothing_from_elsewhere(site: Site) -> None:
     status, html, headers = site.send("/")
     assert status == 200
     assert headers["content-type"].startswith("text/html")
-    assert 'const models = [{"src": "en", "tgt": "es", ' in html
+    assert 'const models = [{"src": "en", "targets": ["es"], ' in html
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     for tag in ("script", "style"):
@@ -702,7 +702,7 @@ def run_folder(folder: Path, src: str, tgt: str) -> Path:
 
 
 def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -> None:
-    found = page_data(run_folder(tmp_path / "run", "de", "fr"), ("de", "fr"), public=True)
+    found = page_data(run_folder(tmp_path / "run", "de", "fr"), "de", ("fr",), public=True)
     assert found.name == "run"
     assert found.score == "BLEU 31.2 ± 1.0 (test)"
     assert found.examples == ("Guten Tag!", "Wie geht es dir?", "</script>")
@@ -712,16 +712,16 @@ def test_the_page_names_the_model_its_score_and_three_examples(tmp_path: Path) -
 
 def test_the_page_shows_no_test_pairs_if_a_key_is_needed(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", "de", "fr")
-    assert page_data(run, ("de", "fr"), public=False).examples == ()
-    assert "The old king reads a book." in page_data(run, ("en", "es"), public=False).examples
+    assert page_data(run, "de", ("fr",), public=False).examples == ()
+    assert "The old king reads a book." in page_data(run, "en", ("es",), public=False).examples
 
 
 def test_the_page_omits_what_is_missing_or_damaged(tmp_path: Path) -> None:
-    assert page_data(save_toy(tmp_path), ("de", "fr"), public=True) == PageData("de", "fr", name=tmp_path.name)
+    assert page_data(save_toy(tmp_path), "de", ("fr",), public=True) == PageData("de", ("fr",), name=tmp_path.name)
     run = run_folder(tmp_path / "run", "de", "fr")
     (run / "config.toml").write_text("{")
     (run / "data" / "test.jsonl").write_text("{")
-    found = page_data(run, ("de", "fr"), public=True)
+    found = page_data(run, "de", ("fr",), public=True)
     assert (found.score, found.examples) == ("", ())
 
 
@@ -737,7 +737,7 @@ def test_an_exported_model_is_served_too(tmp_path: Path) -> None:
     rows = [json.dumps({"translation": {"en": src, "es": tgt}}) for src, tgt in PAIRS[::40]]
     (run / "data" / "test.jsonl").write_text("\n".join(rows) + "\n")
     export(save_toy(run), "ctranslate2", tmp_path / "exported")
-    app, languages = load_app([tmp_path / "exported"], "cpu", RequestLimits(), None)
+    app, languages = load_app([tmp_path / "exported"], ServerSettings(), "cpu")
     assert languages == [("en", "es")]
     with started(app) as site:
         found = site.json("/translate", q=LINES[:9], source="en", target="es")[1]["translatedText"]
@@ -885,8 +885,8 @@ def test_the_token_limit_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path:
     loaded = Mock(side_effect=UsageError("stop"))
     monkeypatch.setattr("mtcli.serve.app.load_app", loaded)
     CliRunner().invoke(app, ["serve", "--model", str(tmp_path), "--port", "0", "--max-tokens", "77"])
-    request_limits = loaded.call_args.args[2]
-    assert request_limits == RequestLimits(tokens=77)
+    settings = loaded.call_args.args[1]
+    assert settings.limits == RequestLimits(tokens=77)
 
 
 def test_a_missing_extra_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -905,7 +905,7 @@ def test_two_models_translate_through_a_third_language() -> None:
     (expected,) = second.translate([between.text], OPTIONS)
     (through,) = through_pivots(own)
     assert (through.src, through.targets, through.shown.score) == ("en", ("fr",), "through es")
-    with started(create_app([*own, through])) as site:
+    with started(create_app([*own, through], ServerSettings())) as site:
         fields = {"q": "one red dog.", "source": "en"}
         status, answer = site.json("/translate", **fields, target="fr")[:2]
         assert (status, answer["translatedText"]) == (200, expected.text)
@@ -929,9 +929,9 @@ def test_a_model_of_several_languages_takes_part_in_a_translation_through_one() 
         (through,) = through_pivots(own)
         pivot = second.src
         assert (through.src, through.targets, through.shown.score) == ("en", expected_targets, f"through {pivot}")
-        assert through.shown.targets == (expected_targets if second.is_multilingual else ())
+        assert through.shown.targets == expected_targets
         (between,) = first.translator.translate(["one red dog."], first.options_to(pivot))
-        with started(create_app([*own, through])) as site:
+        with started(create_app([*own, through], ServerSettings())) as site:
             for target in expected_targets:
                 (expected,) = second.translator.translate([between.text], second.options_to(target))
                 fields = {"q": "one red dog.", "source": "en", "target": target}
@@ -943,14 +943,14 @@ def test_both_steps_through_a_third_language_may_be_directions_of_one_model() ->
     directions = [Direction("es", "xx"), Direction("xx", "es"), Direction("en", "xx")]
     translator = TorchTranslator(several_toy().model, several_toy().tokenizer, 64, directions=directions)
     loaded = LoadedModel(translator, OPTIONS, directions[0])
-    own = ServedModel.all_of(loaded, lambda direction, targets: PageData(*direction))
+    own = ServedModel.all_of(loaded, PageData)
     (through,) = through_pivots(own)
     assert (through.src, through.targets, through.shown.score) == ("en", ("es",), "through xx")
     found = through_pivots([*own, served(toy(), "xx", "fr")])
     assert [(each.src, each.targets) for each in found] == [("es", ("fr",)), ("en", ("es",)), ("en", ("fr",))]
     (between,) = translator.translate(["one red dog."], replace(OPTIONS, to="xx"))
     (expected,) = translator.translate([between.text], replace(OPTIONS, to="es"))
-    with started(create_app([*own, through])) as site:
+    with started(create_app([*own, through], ServerSettings())) as site:
         fields = {"q": "one red dog.", "source": "en", "target": "es"}
         assert site.json("/translate", **fields)[1]["translatedText"] == expected.text
         assert site.json("/translate", **fields)[0] == 200, "the lock of the model was given back"

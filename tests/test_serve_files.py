@@ -497,7 +497,7 @@ def test_files_expire(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_of_the_page_lists_the_models_and_the_types_of_files(loud: Site) -> None:
     _, html, _ = loud.send("/")
     data = html.partition("const models = ")[2].partition(";\n")[0]
-    assert [(model["src"], model["tgt"]) for model in json.loads(data)] == [("en", "de")]
+    assert [(model["src"], model["targets"]) for model in json.loads(data)] == [("en", ["de"])]
     suffixes = json.loads(html.partition("const suffixes = ")[2].partition(";\n")[0])
     assert {".docx", ".epub", ".html", ".json", ".odt", ".pptx", ".srt", ".xlsx"} <= set(suffixes)
     assert ".csv" not in suffixes

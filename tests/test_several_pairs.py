@@ -31,10 +31,9 @@ from mtcli.errors import DataError, UsageError
 from mtcli.exchange import argos
 from mtcli.exchange.export import export
 from mtcli.recipes.augment import chosen_direction
-from mtcli.serve.app import load_app
+from mtcli.serve.app import ServerSettings, load_app
 from mtcli.serve.models import ServedModel
 from mtcli.serve.page import PageData
-from mtcli.serve.requests import RequestLimits
 from mtcli.storage.model_file import load_model
 from mtcli.text.languages import Direction
 from mtcli.text.tokenizer.learning import train_tokenizer
@@ -557,7 +556,7 @@ def test_a_memory_is_not_for_the_language_of_a_tag(tmp_path: Path) -> None:
 
 
 def test_the_server_has_each_direction(both_ways: Path) -> None:
-    app, pairs = load_app([both_ways], "cpu", RequestLimits(), None)
+    app, pairs = load_app([both_ways], ServerSettings(), "cpu")
     assert pairs == [("en", "xx, yy"), ("xx", "en"), ("yy", "en"), ("xx", "yy"), ("yy", "xx")]
     with started(app) as site:
         languages = {each["code"]: each["targets"] for each in site.send("/languages")[1]}
@@ -662,11 +661,9 @@ def test_another_target_than_that_of_the_model_is_refused(toy_of_one: Path, tmp_
 
 
 def test_the_server_offers_the_one_target(toy_of_one: Path) -> None:
-    (served,) = ServedModel.all_of(
-        load_translator([toy_of_one], "cpu"), lambda languages, targets: PageData(*languages)
-    )
-    assert served.targets == ["xx"]
-    assert not served.has_target("es")
+    (served,) = ServedModel.all_of(load_translator([toy_of_one], "cpu"), lambda src, targets: PageData(src, targets))
+    assert served.targets == ("xx",)
+    assert not served.own_target("es")
 
 
 def test_a_child_of_one_pair_learns_several(files: tuple[Path, Path], tmp_path: Path) -> None:

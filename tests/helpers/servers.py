@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from helpers.processes import HANGS
 from helpers.toy import toy
 from mtcli.errors import DataError, NotFiniteError
-from mtcli.serve.app import create_app
+from mtcli.serve.app import ServerSettings, create_app
 from mtcli.serve.models import ServedModel
 from mtcli.serve.requests import RequestLimits
 from mtcli.serve.server import listen, server
@@ -131,7 +131,7 @@ def serving(
     *models: tuple[Translator, str, str], limits: RequestLimits | None = None, api_key: str | None = None
 ) -> Iterator[Site]:
     served = [ServedModel(translator, OPTIONS, src, (tgt,)) for translator, src, tgt in models]
-    with started(create_app(served, limits, api_key)) as site:
+    with started(create_app(served, ServerSettings(limits or RequestLimits(), api_key))) as site:
         yield site
 
 

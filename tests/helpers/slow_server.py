@@ -34,7 +34,7 @@ def serve_endlessly() -> None:
     from mtcli.documents.formats import registry
     from mtcli.runtime.progress import show_log
     from mtcli.serve import translation
-    from mtcli.serve.app import create_app
+    from mtcli.serve.app import ServerSettings, create_app
     from mtcli.serve.models import ServedModel
     from mtcli.serve.requests import RequestLimits
     from mtcli.serve.server import listen, server
@@ -50,7 +50,9 @@ def serve_endlessly() -> None:
 
     show_log()
     patch.object(translation, "read_document", read).start()
-    app = create_app([ServedModel(EndlessTranslator(), Options(), "en", ("es",))], RequestLimits(seconds=3600))
+    app = create_app(
+        [ServedModel(EndlessTranslator(), Options(), "en", ("es",))], ServerSettings(RequestLimits(seconds=3600))
+    )
     listening = listen("127.0.0.1", 0)
     print(listening.getsockname()[1], flush=True)
     server(app, 1.0).run([listening])

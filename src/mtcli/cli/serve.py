@@ -171,7 +171,7 @@ def serve(
     try:
         import sentencex  # noqa: F401 - documents import it when they need it
 
-        from mtcli.serve.app import load_app
+        from mtcli.serve.app import ServerSettings, load_app
         from mtcli.serve.origin_check import checked_origin, is_loopback
         from mtcli.serve.requests import RequestLimits
         from mtcli.serve.server import listen, server
@@ -201,9 +201,8 @@ def serve(
     models = model or [LATEST]
     note_latest(models)
     notices: list[str] = []
-    app, pairs = load_app(
-        models, device, request_limits, api_key, own_host, engine, sources, notices, allow_origins=origins, apis=apis
-    )
+    settings = ServerSettings(request_limits, api_key, own_host, origins, apis)
+    app, pairs = load_app(models, settings, device, engine, sources, notices)
     for notice in notices:
         note(notice)
     url_host = f"[{host}]" if ":" in host else host

@@ -75,30 +75,34 @@ READ_METHODS = ["GET", "HEAD"]
 Route = TypeVar("Route", bound=Callable[..., Any])
 
 
-def create_app(
-    models: Sequence[ServedModel],
-    limits: RequestLimits | None = None,
-    api_key: str | None = None,
-    *,
-    host: str | None = None,
-    allow_origins: Sequence[str] = (),
-    apis: Collection[str] = (),
-) -> ASGIApp:
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a server answers, and to whom."""
+
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    """Limits of a request."""
+    api_key: str | None = None
+    """The key that every request for translation must have; None: no key is needed."""
+    host: str | None = None
+    """Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`."""
+    allow_origins: Sequence[str] = ()
+    """Origins whose pages may use the server, see `origin_check.checked_origin`."""
+    apis: Collection[str] = ()
+    """APIs of other services to answer too, see `other_apis.APIS`."""
+
+
+def create_app(models: Sequence[ServedModel], settings: ServerSettings) -> ASGIApp:
     """Create the application.
 
     Args:
         models: At least one.
-        limits: Limits of a request.
-        api_key: The key that every request for translation must have; None: no key is needed.
-        host: Answer only under this name and those of the loopback interface; None: under any name. See `OriginCheck`.
-        allow_origins: Origins whose pages may use the server, see `origin_check.checked_origin`.
-        apis: APIs of other services to answer too, see `other_apis.APIS`.
+        settings: The settings of the server.
 
     Raises:
         UsageError: Two models translate the same pair of languages.
     """
-    limits = limits or RequestLimits()
-    service = TranslationService(Models(models), limits, api_key)
+    limits = settings.limits
+    service = TranslationService(Models(models), limits, settings.api_key)
     bodies = Bodies(limits.all_bodies, limits.seconds)
 
     @asynccontextmanager
@@ -110,47 +114,38 @@ def create_app(
         title="mtcli", version=__version__, lifespan=lifespan, openapi_url="/spec", docs_url=None, redoc_url=None
     )
     app.router.redirect_slashes = False  # the addresses with a slash at the end have routes of their own
-    translating = [path for api, path in TRANSLATING_PATHS.items() if api in apis]
-    app.add_middleware(OriginCheck, host=host, allowed=allow_origins, translating=translating)
+    translating = [path for api, path in TRANSLATING_PATHS.items() if api in settings.apis]
+    app.add_middleware(OriginCheck, host=settings.host, allowed=settings.allow_origins, translating=translating)
     app.add_exception_handler(HTTPException, _error_answer)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _unexpected_error_answer)
     app.include_router(_translation_routes(service, bodies))
     app.include_router(_file_routes(service, bodies))
     app.include_router(_information_routes(service, bodies))
-    app.include_router(other_routes(service, bodies, apis))
+    app.include_router(other_routes(service, bodies, settings.apis))
     app.include_router(_page_route([model.shown for model in models]))
-    if not allow_origins:
+    if not settings.allow_origins:
         return app
     # outside of the application, so that a page can also read what is wrong with its request
-    return CORSMiddleware(app, allow_origins, ALLOWED_METHODS, ALLOWED_HEADERS, expose_headers=EXPOSED_HEADERS)
+    return CORSMiddleware(app, settings.allow_origins, ALLOWED_METHODS, ALLOWED_HEADERS, expose_headers=EXPOSED_HEADERS)
 
 
 def load_app(
     folders: Sequence[Path],
-    device: str,
-    limits: RequestLimits,
-    api_key: str | None,
-    host: str | None = None,
+    settings: ServerSettings,
+    device: str = "auto",
     engine: str | None = "auto",
     memory: "MemorySources | None" = None,
     notices: list[str] | None = None,
-    *,
-    allow_origins: Sequence[str] = (),
-    apis: Collection[str] = (),
 ) -> tuple[ASGIApp, list[tuple[str, str]]]:
     """Create the application for the models of runs, or for exported models.
 
     Args:
         folders: The runs or the exported models.
+        settings: The settings of the server.
         device: See `loading.load`.
-        limits: Limits of a request.
-        api_key: The key that every request for translation must have; None: no key is needed.
-        host: See `create_app`.
         engine: See `loading.load`.
         memory: Where the memories of the models come from.
         notices: Receives what the user should know about the memories.
-        allow_origins: See `create_app`.
-        apis: See `create_app`.
 
     Returns:
         The application, and the code of the source and those of the targets of each model.
@@ -163,7 +158,7 @@ def load_app(
     models: list[ServedModel] = []
     for folder in folders:
         loaded = load([folder], device, engine, {"repair": True})
-        show = partial(page_data, folder, public=api_key is None)
+        show = partial(page_data, folder, public=settings.api_key is None)
         models += ServedModel.all_of(loaded, show)
     models += through_pivots(models)
     if memory:
@@ -176,8 +171,7 @@ def load_app(
                 model.memories[target], corrections = memories[model.src, target]
                 if corrections is not None:
                     model.corrections[target] = corrections
-    app = create_app(models, limits, api_key, host=host, allow_origins=allow_origins, apis=apis)
-    return app, [(model.src, ", ".join(model.targets)) for model in models]
+    return create_app(models, settings), [(model.src, ", ".join(model.targets)) for model in models]
 
 
 async def _error_answer(request: Request, error: HTTPException) -> JSONResponse:

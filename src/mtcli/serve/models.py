@@ -15,7 +15,6 @@ from mtcli.serve.batcher import Batcher
 from mtcli.serve.page import PageData
 from mtcli.terms.terms import Terms
 from mtcli.text.language_identifier import IdentifiedLanguage, LanguageIdentifier
-from mtcli.text.languages import Direction
 from mtcli.translate.loading import LoadedModel
 from mtcli.translate.pivot import PivotTranslator
 from mtcli.translate.translation import Options
@@ -61,7 +60,7 @@ class ServedModel:
     batcher: Batcher = field(init=False)
 
     @classmethod
-    def all_of(cls, loaded: LoadedModel, show: Callable[[Direction, tuple[str, ...]], PageData]) -> "list[ServedModel]":
+    def all_of(cls, loaded: LoadedModel, show: Callable[[str, tuple[str, ...]], PageData]) -> "list[ServedModel]":
         """Return a model once for each of its source languages.
 
         Args:
@@ -76,9 +75,8 @@ class ServedModel:
             targets.setdefault(src, []).append(tgt)
         found: list[ServedModel] = []
         for src, of_source in targets.items():
-            own = sorted(tags) if tags and not info.directions else of_source
-            page = show(Direction(src, of_source[0]), tuple(own) if tags else ())
-            model = cls(translator, loaded.options, src, tuple(own), page)
+            own = tuple(sorted(tags) if tags and not info.directions else of_source)
+            model = cls(translator, loaded.options, src, own, show(src, own))
             if found:
                 model.partner = found[0]
                 model.locks = found[0].locks
@@ -93,7 +91,7 @@ class ServedModel:
     @property
     def shown(self) -> PageData:
         """What the page shows of it."""
-        page = self.page or PageData(self.src, self.targets[0], targets=self.targets if self.is_multilingual else ())
+        page = self.page or PageData(self.src, self.targets)
         return replace(page, corrects=bool(self.corrections))
 
     def start(self, max_waiting: int) -> None:
@@ -149,8 +147,7 @@ def through_pivots(models: Sequence[ServedModel]) -> list[ServedModel]:
         log.info("%s → %s: through %s", src, ", ".join(targets), pivot)
         translator = PivotTranslator(first.translator, first.options_to(pivot), second.translator)
         names = " and ".join(dict.fromkeys(model.shown.name for model in (first, second)))
-        shown_targets = targets if second.is_multilingual else ()
-        page = PageData(src, targets[0], name=names, score=f"through {pivot}", targets=shown_targets)
+        page = PageData(src, targets, names, f"through {pivot}")
         locks = first.locks | second.locks
         found.append(ServedModel(translator, second.options, src, targets, page, locks=locks))
     return found

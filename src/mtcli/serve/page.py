@@ -30,36 +30,35 @@ class PageData:
     """The information about the model that the page shows."""
 
     src: str
-    tgt: str
+    """Code of the source language."""
+    targets: tuple[str, ...]
+    """Codes of the target languages, one of which the page asks for."""
     name: str = ""
     """The name of the run."""
     score: str = ""
     """The score of the model in words; empty if it is not known."""
     examples: tuple[str, ...] = ()
     """Sentences to try."""
-    targets: tuple[str, ...] = ()
-    """The target languages of a multilingual model, one of which the page asks for; empty for other models."""
     corrects: bool = False
     """Users may correct translations."""
 
 
-def page_data(folder: Path, languages: tuple[str, str], targets: tuple[str, ...] = (), *, public: bool) -> PageData:
+def page_data(folder: Path, src: str, targets: tuple[str, ...], *, public: bool) -> PageData:
     """Collect what the page shows about a model.
 
     Args:
         folder: A run, or an exported model.
-        languages: Codes of source and target.
-        targets: Codes of the target languages of a multilingual model.
+        src: Code of the source language.
+        targets: Codes of the target languages.
         public: Show sentences of the run's test pairs. Anyone who reaches the server sees the page, even if
             translating needs a key.
     """
-    src, tgt = languages
-    examples = KNOWN_EXAMPLES.get(languages, ())
+    examples = KNOWN_EXAMPLES.get((src, targets[0]), ())
     if not examples and public:
         examples = _test_sources(folder, src)
     run = (provenance(folder) or {}).get("run")  # an exported model names the run it was made from
     name = run if isinstance(run, str) else folder.resolve().name
-    return PageData(src, tgt, name, _score(folder), examples, targets)
+    return PageData(src, targets, name, _score(folder), examples)
 
 
 def _score(folder: Path) -> str:
