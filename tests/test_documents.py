@@ -190,6 +190,7 @@ def test_a_sentence_longer_than_training_is_translated_in_parts_with_a_warning(
 @settings(max_examples=50)
 @given(st.text(max_size=60), st.sampled_from(LANGUAGES))
 @example("A b.\r\n\r\nC d\x85e.\u2029 F\n", "en")
+@example("`A¼?", "en")
 def test_an_identity_model_returns_the_text(text: str, language: str) -> None:
     assert translate_text(text, identity(), OPTIONS, src=language) == text
     assert translate_text(text, identity(longest_src=3), OPTIONS, src=language) == text

@@ -72,6 +72,8 @@ def with_signs_of(line: str, plain: str, translation: str) -> str:
     """
     if plain == line:
         return translation
+    if translation == plain:  # a copy keeps all signs
+        return "".join(own if own in _PLAIN_OF else new for own, new in zip(line, plain, strict=True))
     if {sign for sign, own in zip(line, plain, strict=False) if own == "'"} == {"’"}:
         translation = translation.replace("'", "’")
     quotes = [sign for sign, own in zip(line, plain, strict=False) if own == '"']
