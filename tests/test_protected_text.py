@@ -117,7 +117,7 @@ def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.Mo
         def match(self, text: str, place: int) -> None:
             places.append(place)
 
-    monkeypatch.setattr(placeholders, "_pattern", Pattern)
+    monkeypatch.setattr(placeholders, "pattern", Pattern)
     text = "{," * placeholders.LONG
     assert find_protected(text) == []
     assert places == list(range(len(text)))
@@ -236,7 +236,7 @@ FRAGMENTS = [
 def test_quick_checks_of_a_text_miss_nothing(text: str) -> None:
     anything = re.compile("")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placeholders, "_HINT", anything)
+        patch.setattr(placeholders, "HINT", anything)
         patch.setattr(segmentation, "_MAY_END_INSIDE", anything)
         protected = find_protected(text)
         sentences = split_sentences(text, "en")
