@@ -63,15 +63,9 @@ NUMBER_RULES: Final = (
     # `$5`, `-€ 20`, `£1,000.50`.
     _measure("amount after a sign", rf"{_SIGN}[{_CURRENCY}][ \u00a0\u202f]?[−-]?{_GROUPS}", (Start.SIGN,)),
     # ---- what machines are called by ----
-    # `00:1A:2B:3C:4D:5E` and an IPv6 address without `::`; times such as `10:30:15` are below.
+    # `2001:db8::1`, `::1`, `2001:db8::1/64`, and of hardware: `00:1A:2B:3C:4D:5E`. Times such as `10:30:15` are below.
     _figure(
-        "hardware address with colons",
-        rf"(?<![\w:])(?!{_CLOCK}(?![\w:]))(?:{_HEX}{{1,4}}:){{2,7}}{_HEX}{{1,4}}(?![\w:])",
-        _LETTER_OR_DIGIT,
-    ),
-    # `2001:db8::1`, `::1`, `2001:db8::1/64`.
-    _figure(
-        "IPv6 address",
+        "IPv6 or hardware address",
         rf"(?<![\w:])(?!{_CLOCK}(?![\w:]))(?:{_HEX}{{0,4}}:){{2,7}}{_HEX}{{1,4}}(?:/\d+)?(?![\w:])",
         (Start.LETTER, Start.DIGIT, Start.SIGN),
     ),
@@ -92,17 +86,17 @@ NUMBER_RULES: Final = (
         _LETTER,
     ),
     # ---- versions and fractions ----
+    # `2.0.0-rc.1+build.5f8`, also after `v`. Before the next rule, which would take only the beginning.
+    _figure(
+        "version with a build",
+        r"(?<![\w.,])v?\d++(?:\.\d++)++(?:-[A-Za-z0-9.-]{1,40})?\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+(?!\w)",
+        _LETTER_OR_DIGIT,
+    ),
     # `v2`, `v2.1`, `v2.1.0-rc.1`.
     _figure(
         "version after v",
         r"(?<![\w.])v\d++(?:\.\d++)*+(?:[-+.]?(?:alpha|beta|rc|dev|post|pre)[.\d-]*(?<=\w))?(?!\w)",
         _LETTER,
-    ),
-    # `2.0.0-rc.1+build.5f8`, also after `v`.
-    _figure(
-        "version with a build",
-        r"(?<![\w.,])v?\d++(?:\.\d++)++(?:-[A-Za-z0-9.-]{1,40})?\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+(?!\w)",
-        _LETTER_OR_DIGIT,
     ),
     # `½`, `1½`.
     _figure("fraction", r"(?<![\w.,])\d{0,9}[¼½¾⅐-⅞](?!\w)", _LETTER_OR_DIGIT),
