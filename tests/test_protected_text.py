@@ -61,9 +61,10 @@ ADDRESSES = [
 NUMBERS = [
     "12/25/2024", "25.12.2024", "2024-12-25", "2024-12-25T10:00:00+01:00", "10:00–22:00", "10:00", "3:30 pm",
     "18:00 GMT+2", "10:00 CET", "2024", "2019–2021", "1/2", "24/7", "+49 (0)30 1234-5678", "(555) 123-4567",
-    "030 123 456", "192.168.100.200", "10.0.0.0/8", "2001:db8::1", "00:1A:2B:3C:4D:5E", "3f2a9c1", "0x7fff", "#123",
+    "030 123 456", "192.168.100.200", "10.0.0.0/8", "2001:db8::1",
+    "2001:db8:0:0:0:0:0:0/64", "00:1A:2B:3C:4D:5E", "3f2a9c1", "0x7fff", "#123",
     "550e8400-e29b-41d4-a716-446655440000", "SKU-12345", "CVE-2024-12345", "v2.1", "1.0.0-rc.1",
-    "2.0.0-rc.1+build.5f8", "54Mbit/s", "1.2.3", "6.02e23", "08:00:15.250 UTC+05:30",
+    "2.0.0-rc.1+build.5f8", "v1.2.3+4", "54Mbit/s", "1.2.3", "6.02e23", "08:00:15.250 UTC+05:30",
     "½", "-5", "12,345.6 km", "-5 °C", "20-30%", "US$5", "EUR 20", "£1,000.50", "10 000 €", "16:9", "007",
 ]  # fmt: skip
 SYMBOLS = [
@@ -117,7 +118,7 @@ def test_the_search_in_a_long_text_lets_other_threads_run(monkeypatch: pytest.Mo
         def match(self, text: str, place: int) -> None:
             places.append(place)
 
-    monkeypatch.setattr(placeholders, "_pattern", Pattern)
+    monkeypatch.setattr(placeholders, "pattern", Pattern)
     text = "{," * placeholders.LONG
     assert find_protected(text) == []
     assert places == list(range(len(text)))
@@ -239,7 +240,7 @@ FRAGMENTS = [
 def test_quick_checks_of_a_text_miss_nothing(text: str) -> None:
     anything = re.compile("")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placeholders, "_HINT", anything)
+        patch.setattr(placeholders, "HINT", anything)
         patch.setattr(segmentation, "_MAY_END_INSIDE", anything)
         protected = find_protected(text)
         sentences = split_sentences(text, "en")

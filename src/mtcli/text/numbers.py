@@ -7,89 +7,9 @@ times, dates, years, versions and telephone numbers, stay as they are.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 from unicodedata import digit
 
 from mtcli.text import languages
-
-_CURRENCY = "$€£¥₹₽₩₫₴₺₪฿₦₱₲₡¢₿₸"
-_CURRENCY_CODE = "USD|EUR|GBP|CHF|JPY|CAD|AUD|CNY|INR|BRL|MXN|SEK|NOK|DKK|PLN|CZK|RUB|KRW|TRY|ZAR"
-_UNITS = (
-    r"km/h|m/s²?|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d\d0)s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|"
-    "[km]?V|mAh|mA|"
-    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb](?:/s)?|[kMG]bit(?:/s)?|[kMG]?bps|fps|rpm|dB|mph|"
-    rf"ft|lbs?|oz|yd|mi|ha|kr|zł|Kč|[%‰{_CURRENCY}]|{_CURRENCY_CODE}"
-)
-_SPACED = r"[1-9]\d{0,2}(?: \d{3}(?!\d)){1,6}+(?:[.,]\d++)?"
-# At most 20 groups of digits: without a limit, the search takes quadratic time in `1'1'1'1`.
-_GROUPS = rf"(?:{_SPACED}|\d++(?:[.,'’\u00a0\u202f]\d++){{0,20}}+)"
-_SIGN = r"(?:(?<![^\s(\[\"'“„‘«])[+−±-])?"
-_NUMBER = rf"{_SIGN}(?<![\w.,]){_GROUPS}(?:[–−×x-]{_GROUPS}){{0,3}}"
-_CLOCK = r"\d{1,2}:[0-5]\d(?::(?:[0-5]\d|60)(?:[.,]\d{1,9})?)?"
-_OFFSET = r"[+−-]\d{1,2}(?::?\d{2})?"
-_ZONE = rf"(?:Z|[ \u00a0\u202f]?(?:(?:UTC|GMT|[CEMPW]ES?T|[ECMP][SD]T|BST|IST|JST|MSK)\b(?:{_OFFSET})?|{_OFFSET}))?"
-_HALF_OF_DAY = r"[ \u00a0\u202f]?(?:[aApP]\.[mM]\.|[aApP][mM]\b)"
-_HEX = "[0-9a-fA-F]"
-_LETTERED_FIGURE = (
-    # Addresses of networks and hardware, hashes, identifiers, versions, fractions.
-    rf"(?<![\w:])(?!{_CLOCK}(?![\w:]))(?:{_HEX}{{1,4}}:){{2,7}}{_HEX}{{1,4}}(?![\w:])|"
-    rf"(?<![\w:])(?!{_CLOCK}(?![\w:]))(?:{_HEX}{{0,4}}:){{2,7}}{_HEX}{{1,4}}(?:/\d+)?(?![\w:])|"
-    rf"(?<![\w-]){_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}(?![\w-])|"
-    r"(?<!\w)(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,128}(?!\w)|(?<!\w)(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{7,128}(?!\w)|"
-    rf"(?<![\w-])(?:{_HEX}{{2}}-){{5}}{_HEX}{{2}}(?![\w-])|"
-    r"(?<!\w)[A-Z]{2}\d{2}(?: [A-Z\d]{4}){2,7}(?: [A-Z\d]{1,3})?(?!\w)|"
-    r"(?<![\w-])(?=[A-Z_-]{1,30}\d[A-Z_-]{0,9}\d[A-Z_-]{0,9}\d)[A-Z][A-Z0-9]{0,19}(?:[_-][A-Z0-9]{1,20}){0,5}(?![\w-])|"
-    r"(?<![\w.])v\d++(?:\.\d++)*+(?:[-+.]?(?:alpha|beta|rc|dev|post|pre)[.\d-]*(?<=\w))?(?!\w)|"
-    r"(?<![\w.,])v?\d++(?:\.\d++)++(?:-[A-Za-z0-9.-]{1,40})?\+[A-Za-z0-9]++(?:\.[A-Za-z0-9]++)*+(?!\w)|"
-    r"(?<![\w.,])\d{0,9}[¼½¾⅐-⅞](?!\w)"
-)
-_OTHER_FIGURE = (
-    # Dates and times: `2024-12-25T10:00:00+01:00`, `10:30 pm`, `10:00–22:00`, `2024-W52`.
-    rf"(?<![\w.,:])\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK}{_ZONE}(?!\w)|"
-    rf"(?<![\w.,:]){_CLOCK}(?:{_HALF_OF_DAY})?(?:[–−-]{_CLOCK})?(?:{_HALF_OF_DAY})?{_ZONE}(?![\w:])|"
-    r"(?<![\w.,])\d{4}-W\d{2}(?:-\d)?(?!\w)|"
-    # Versions, numbers of cards, numbers in other bases.
-    r"(?<![\w.,])\d++(?:\.\d++)++[-+.]?(?:alpha|beta|rc|dev|post|pre|a|b)(?:[.-]?\d++)*+(?!\w)|"
-    r"(?<!\w)\d{4}(?: \d{4}){2,4}(?!\w)|"
-    rf"(?<!\w)0(?:[xX]{_HEX}{{1,64}}|b[01]{{1,64}}|o[0-7]{{1,64}})(?!\w)|(?<!\w)\d{{3,4}}[pi](?!\w)|"
-    rf"(?<![\w&])#(?:{_HEX}{{6}}|\d{{1,10}})(?!\w)|"
-    # Telephone numbers, also with parentheses.
-    r"(?<!\w)\+\d++(?:[ \u00a0./-]?\(\d{1,5}\) ?\d*+|[ \u00a0./-]\d++){1,8}+(?!\w)|"
-    r"(?<!\w)\(\d{2,5}\)[ \u00a0]?\d{3,}+(?:[ \u00a0-]\d++){0,4}+(?!\w)|"
-    r"(?<![\w.,])0\d{1,4}[ \u00a0]\d++(?:[ \u00a0-]\d++){0,4}+(?!\w)|"
-    # Powers of ten, and all other numbers.
-    rf"{_SIGN}(?<![\w.,])\d++(?:\.\d++)?[eE][+−-]?\d++(?!\w)|"
-    rf"{_SIGN}(?<![\w.,]){_SPACED}(?!\w)|"
-    rf"{_SIGN}(?<![\w.,])\d++(?:[.,'’\u00a0\u202f/:×x–−-]\d++){{0,40}}+(?!\w)"
-)
-_LETTERED_MEASURE = (
-    rf"(?<!\w)[A-Z]{{1,3}}[{_CURRENCY}][ \u00a0\u202f]?{_GROUPS}|(?<!\w)(?:{_CURRENCY_CODE})[ \u00a0\u202f]{_GROUPS}"
-)
-_OTHER_MEASURE = (
-    rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])|"
-    rf"{_SIGN}[{_CURRENCY}][ \u00a0\u202f]?[−-]?{_GROUPS}"
-)
-
-
-def _beside_unspaced(pattern: str) -> str:
-    """Let numbers stand directly beside characters of scripts without spaces, as in `2024年`."""
-    word = (
-        r"[^\W\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
-    )
-    pattern = re.sub(
-        r"\(\?(<?!)\[\\w([^\]]+)\]\)", lambda found: f"(?{found[1]}{word})(?{found[1]}[{found[2]}])", pattern
-    )
-    return re.sub(r"\(\?(<?!)\\w\)", lambda found: f"(?{found[1]}{word})", pattern)
-
-
-LETTERED_FIGURE: Final = _beside_unspaced(_LETTERED_FIGURE)
-"""Pattern of a number that languages write alike, which may begin with a letter or a fraction."""
-FIGURE: Final = f"{LETTERED_FIGURE}|{_beside_unspaced(_OTHER_FIGURE)}"
-"""Pattern of a number that languages may write alike; `is_alike` decides."""
-LETTERED_MEASURE: Final = _beside_unspaced(_LETTERED_MEASURE)
-"""Pattern of an amount that begins with letters."""
-MEASURE: Final = _beside_unspaced(_OTHER_MEASURE)
-"""Pattern of a number with a unit, or of an amount that does not begin with letters."""
 
 MIN_DIGITS = 3
 """Digits of a number without separators from which it is protected. Smaller ones are often written as words."""
@@ -129,7 +49,7 @@ def is_alike(figure: str, *, decimals: bool) -> bool:
     """Return True if languages write a number alike.
 
     Args:
-        figure: A match of `FIGURE`.
+        figure: A match of a figure, see `Rule.kind`.
         decimals: They use the same signs for decimals and groups, see `same_signs`.
     """
     unsigned = figure.lstrip("+-−")

@@ -8,126 +8,24 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 from zlib import crc32
 
 from mtcli.text import symbols
-from mtcli.text.numbers import FIGURE, LETTERED_FIGURE, LETTERED_MEASURE, MEASURE, is_alike
+from mtcli.text.numbers import is_alike
+from mtcli.text.protected_rules import BBCODE, HINT, PRINTF, START, pattern
 
-_CONVERSION = r"(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGaAcspn@]"
-# The flags keep all zeros (`*+`): shared with the width, they would take quadratic time in `%0000`.
-_PRINTF = (
-    rf"%(?:\d+\$)?[-+#0']*+(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?{_CONVERSION}|"
-    r"%[-+#0']*+\d*<PRI\w+>"
-)
-_PYTHON = r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
-_GO = r"%\[\d+\][-+# 0]*+\d*(?:\.\d+)?[A-Za-z]"
-_QT = r"%L?(?:\d{1,2}|n)\b"
-# Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
-_LETTER = r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"
-# Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
-_INNER_BRACES = r"\{[^{}]*+\}"
-for _ in range(4):
-    _INNER_BRACES = rf"\{{(?:[^{{}}]|{_INNER_BRACES})*+\}}"
-_ICU = rf"\{{\s*[\w.]+\s*,\s*[A-Za-z]\w*\s*(?:,(?:[^{{}}]|{_INNER_BRACES})*+)?\}}"
-_FIELD = (
-    r"[$#%@]?!?\{\s?[$@#/^&>!.*-]{0,2}[\w.\[\]'-]*(?:\([^(){}]*\))?(?:,\s?-?\d+)?(?:![rsa])?"
-    r"(?:\s?[:|?][^{}\n]{0,40})?\s?\}"
-)
-_TEMPLATE = (
-    r"\{\{\{[^{}\n]*\}\}\}|[$#]?\{\{[^{}\n]*\}\}|\{\{[^\n]{0,300}?\}\}|\{%[^\n]{0,300}?%\}|\{#[^\n]{0,300}?#\}|"
-    r"<%[^\n]{0,300}?%>|<\?[^\n]{0,300}?\?>|\{(?:\\[^{}\s\\]{1,40}){1,9}\}"
-)
-_OTHER_NAMES = (
-    r"\[X\d+X\]|%\d{1,2}![^!\s]{1,20}!|\$\([A-Za-z_][\w.]*\)|\\\([\w.]{1,60}\)|(?<!\w)__[A-Za-z]\w{0,60}?__(?!\w)|"
-    r"(?<![\w@/])@[A-Za-z_]\w{1,60}(?:[.-][a-z0-9_]\w{0,60}){0,5}(?![\w@])|"
-    r"(?<![\w#&/])(?:#\w{0,80}[^\W\d]\w{0,80}){1,20}(?!\w)|(?<!\S)--[a-z][\w-]{0,60}\b|(?<!\w)@[A-Z_]{2,60}@(?!\w)"
-)
-# Names after a colon, as of Laravel, and `:smile:`; code between backticks, also with a role of reStructuredText.
-_CODE = (
-    r"(?:(?<![\w:`]):[A-Za-z][\w+-]{0,60}(?::[A-Za-z][\w+-]{0,60})?:)?"
-    r"(?:(?<!`)``(?!`)(?:[^`\n']|'(?!')){1,200}``(?!`)|(?<![\w`])`(?!\s)[^`'\n]{0,100}(?<!\s)`(?![\w`]))|"
-    r"(?<![\w:`/)\]}>.-]):[A-Za-z_]\w{1,60}(?:[+-]\w{1,60}){0,3}(?:\b|(?<=_)):?(?![\w:])"
-)
-# Escapes such as `\n`, also before a word that begins in upper case, and commands of TeX.
-_BACKSLASH = r"(?<!\\)\\(?:[A-Za-z](?![a-z])|[A-Za-z]{2,30}\*?)"
-_BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
-_BBCODE = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
-_IDENTIFIER = r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)|(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)"
-_CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
-_URL_UNIT = rf"\([^\s()<>]{{0,60}}\)|\{{[\w.]{{0,40}}\}}|(?<=[/=_])[{_CJK}]+"
-_URL_PART = rf"(?:[^\s<>\"'{{}}()“”„«»{_CJK}]|{_URL_UNIT}|(?<=\w)'(?=\w))*"
-_URL_END = rf"(?:[^\s<>\"'{{}}()“”„«».,;:!?\[\]…{_CJK}]|{_URL_UNIT})/?"
-_URL = (
-    rf"(?:https?|ftps?|sftp|file|ssh|git|wss?|s3|tel|urn|data|magnet|doi):(?://)?(?=[\w/?+%\[]){_URL_PART}{_URL_END}|"
-    rf"[a-z][a-z0-9+.-]{{1,20}}://{_URL_PART}{_URL_END}|"
-    rf"www\.[\w-]+(?:\.[\w-]+)+(?:[/?#:]{_URL_PART}{_URL_END})?/?"
-)
-# At most 64 characters, as in RFC 5321: without a limit, the search takes quadratic time in `a.a.a.a`.
-_EMAIL = r"(?:mailto:)?[\w.+'-]{1,64}@[\w-]++(?:\.[\w-]+)+(?:\?\w+=[\w%&=+.-]*\w|:[\w.-]{0,64}/[\w./-]*\w)?"
-_SUFFIXES = (
-    "html?|xhtml|php|aspx?|jsp|js|mjs|tsx?|jsx|py|txt|pdf|docx?|xlsx?|pptx?|odt|csv|tsv|json|xml|ya?ml|toml|zip|gz|tgz|"
-    "tar|xz|exe|dll|msi|dmg|deb|rpm|apk|jar|png|jpe?g|gif|svg|webp|mp[34]|wav|cfg|conf|ini|log|sh|bat|css|cpp|hpp|java|"
-    "md|sql|iso|srt|vtt|xliff|tmx"
-)
-_HOST_ENDS = "com|org|net|io|gov|edu|info|dev|app|ai|br|ch|cn|cz|de|eu|fr|jp|kr|nl|pl|ru|tv|uk"
-_NAME = r"(?<![\w.@/\\-])(?:[\w.+-]{1,64}/){0,20}[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}"
-_FILE = (
-    rf"{_NAME}\.(?:(?:{_SUFFIXES})(?![\w-])(?:[?#]{_URL_PART}{_URL_END})?|"
-    rf"(?i:{_HOST_ENDS})(?![\w.-])(?:/{_URL_PART}{_URL_END})?/?)|"
-    rf"(?<![\w.@/\\-])(?:[a-z\d-]{{2,64}}\.){{1,5}}[a-z]{{2,3}}/{_URL_PART}{_URL_END}"
-)
-_DRIVE = (
-    r"(?<!\w)[A-Za-z]:(?:/[\w.+@*-]*[\w*])+|"
-    r"(?<!\w)[A-Za-z]:\\(?:[\w.()$~-]+(?: [\w.()$~-]+){0,4}\\){0,40}(?:[\w.()$~*-]*[\w*])?"
-)
-_PATH = (
-    r"\$(?:[A-Z_]{2,40}|\{[A-Z_]{2,40}\})(?:/[\w.+@*-]*[\w*])+|"
-    r"(?<![\w\\])\\\\[\w.-]+(?:\\[\w.$-]*[\w$])+|%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+|"
-    r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?|(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?|"
-    r"(?<![\w/<])/[\w/-]{0,80}[#?][\w!#/?=&%.-]*\w"
-)
-_ENTITY = r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
-_TAG = r"</?[A-Za-z][^<>]*>|</?\d{1,3} ?/?>|<!--[^<>]*-->"
 TOKENS: Final = tuple(chr(0x10FF00 + number) for number in range(10))
 """The characters of the placeholder tokens."""
-_TOKEN = f"[{TOKENS[0]}-{TOKENS[-1]}]"
 
-_ORDERED = (
-    # A sign of percent after a number, as in the German word `30%ige`, begins no placeholder.
-    rf"(?<!\d)(?:{_PRINTF})|(?:{_PRINTF})(?!\w)"
-)
-# The first character decides which patterns are tried. Most places of a text are inside words, where none begins.
-_NOT_IN_WORD = "(?<![A-Za-z0-9_])"
-_PROTECTED = (
-    rf"{_NOT_IN_WORD}(?=[^\W\d_])(?:{_URL}|{_EMAIL}|{_DRIVE}|{symbols.LETTERED_SYMBOL}|{_IDENTIFIER}|{_FILE}|"
-    rf"(?P<number_of_letters>{LETTERED_MEASURE}|(?P<figure_of_letters>{LETTERED_FIGURE})))|"
-    rf"{_NOT_IN_WORD}(?=\d)(?:{_EMAIL}|{symbols.NUMBERED_SYMBOL}|{_FILE}|(?P<number>{MEASURE}|(?P<figure>{FIGURE})))|"
-    rf"(?=[^\w\s]|_)(?:{_TAG}|{_PATH}|{_TEMPLATE}|{_ICU}|{_FIELD}|{_PYTHON}|{_ORDERED}|{_OTHER_NAMES}|{_GO}|{_QT}|"
-    rf"{symbols.SYMBOL}|%%|%[A-Z_]{{2,}}%|{_LETTER}|\$[A-Za-z_]\w*(?:\$(?!\w))?|{_CODE}|{_BBCODE}|{_BACKSLASH}|{_ENTITY}|{_TOKEN}|{_FILE}|"
-    rf"(?P<signed_number>{MEASURE}|(?P<signed_figure>{FIGURE})))"
-)
-_START = re.compile(rf"{_NOT_IN_WORD}[^\W_]|[^\w\s]|_")
-"""Where protected text may begin, as in `_PROTECTED`."""
-_NUMBER_GROUPS = ("number", "number_of_letters", "signed_number")
-_FIGURE_GROUPS = ("figure", "figure_of_letters", "signed_figure")
-_IN_ORDER = re.compile(rf"(?:{_PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
+_IN_ORDER = re.compile(rf"(?:{PRINTF})|\{{(?:![rsa])?(?::[^{{}}]*)?\}}")
 _STATEMENT = re.compile(
     r"\{%.*|<%(?![=#-]).*|<\?(?!=).*|\{\{[-~]?\s*(?:[#/^]|(?:if|else|end|range|with|block|define)\b).*|"
-    rf"{_BBCODE}",
+    rf"{BBCODE}",
     re.DOTALL,
 )
 _DIGIT = re.compile(r"\d")
 _NUMBERED = re.compile(r"%\d+\$")
-
-_SIGNS = rf"%$&{{<@`\[\d\\/_\u00bc-\u00be{symbols.ALWAYS}\U0010ff00-\U0010ffff"
-# It begins with a set of characters, for which `re` searches fast.
-_HINT = re.compile(
-    rf"[{_SIGNS}.:({symbols.SOMETIMES}-](?:(?<=[{_SIGNS}])|(?<=[\w:][.:])(?=\w)|(?<=:)(?=[A-Za-z_])|(?<=--)(?=\w)|"
-    rf"(?<=\w\()(?=\))|{symbols.AFTER_SOMETIMES})"
-)
-"""A text without any of these has nothing protected. This test takes a fraction of the time of the search."""
 
 _COPIED_WORD = re.compile(r"(?<!\S)[\w-]*\w(?=[.,;:!?]?(?!\S))")
 MIN_COPIED = 4
@@ -144,12 +42,6 @@ LONG = 2_000
 
 Offsets = tuple[int, int]
 """The start and the end of a part of a text."""
-
-
-@cache
-def _pattern() -> re.Pattern[str]:
-    """Return the compiled pattern of protected text. Compiling takes a quarter of a second, which few texts need."""
-    return re.compile(_PROTECTED)
 
 
 def find_protected(text: str, *, decimals: bool = False) -> list[Offsets]:
@@ -188,11 +80,11 @@ def is_part_of_protected(span: Offsets, protected: Iterable[Offsets]) -> bool:
 
 def _matches(text: str, *, decimals: bool) -> Iterator[re.Match[str]]:
     """Yield the matches of protected text."""
-    if not _HINT.search(text):
+    if not HINT.search(text):
         return
     for match in _found(text):
-        figure = any(match[name] is not None for name in _FIGURE_GROUPS)
-        if not figure or is_alike(match[0], decimals=decimals):
+        is_figure = (match.lastgroup or "").startswith("figure")
+        if not is_figure or is_alike(match[0], decimals=decimals):
             yield match
 
 
@@ -202,15 +94,15 @@ def _found(text: str) -> Iterator[re.Match[str]]:
     A search that finds nothing in megabytes of punctuation takes minutes, in which no other thread of the process runs.
     So a long text is searched place by place, with the same matches.
     """
-    pattern = _pattern()
+    protected = pattern()
     if len(text) < LONG:
-        yield from pattern.finditer(text)
+        yield from protected.finditer(text)
         return
     end = 0
-    for start in _START.finditer(text):
+    for start in START.finditer(text):
         if start.start() < end:
             continue
-        match = pattern.match(text, start.start())
+        match = protected.match(text, start.start())
         if match:
             end = match.end()
             yield match
@@ -225,7 +117,7 @@ def is_statement(mark: str) -> bool:
 
 
 def _is_number(match: re.Match[str]) -> bool:
-    return any(match[name] is not None for name in _NUMBER_GROUPS)
+    return match.lastgroup is not None
 
 
 def with_tokens(src: str, tgt: str) -> tuple[str, str]:
@@ -327,7 +219,7 @@ def without_added(
         source: Spans of the source.
         decimals: See `find_protected`.
     """
-    while _HINT.search(text):
+    while HINT.search(text):
         remaining = allowed.copy()
         kept = []
         end = 0

@@ -7,17 +7,14 @@ import re
 from functools import cache
 from typing import Final
 
+from mtcli.text.rule import Rule, Start
+
 _PICTURE = (
     "[\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
     "\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55]"
 )
 _MODIFIERS = "\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
 """Forms, colors of skin, and the letters of flags such as that of Scotland."""
-_EMOJI = (
-    "[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
-    rf"{_PICTURE}[{_MODIFIERS}]*(?:\u200d{_PICTURE}[{_MODIFIERS}]*)*|"
-    "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f"
-)
 # Blocks of signs, without the brackets and letters in them.
 _SIGN = (
     "[\u00a6\u00a9\u00ae\u00b6\u2020-\u2023\u203b\u2100\u2101\u2103-\u2106\u2108\u2109\u2114\u2117\u2118\u211e-\u2123\u2125"
@@ -27,43 +24,70 @@ _SIGN = (
 )
 _OF_NUMBERS = "[§°±·¬×÷¤£¥\u2116\u2212\u20a0-\u20cf]"
 """Signs that usually belong to a number. Languages write some of them in other places, or as words."""
-_OTHER_SIGN = (
-    rf"{_SIGN}[\ufe0e\ufe0f]?|(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)|"
-    r"(?<!\S)(?<!\d[ \u00a0\u202f])[*|~^](?!\S)(?![ \u00a0\u202f]\d)|"
-    r"(?<![\w*/\\])\*{1,2}(?=[^\W\d_])|(?:(?<=[^\W\d_])|(?<=[^\W\d_][.!?]))\*{1,2}(?![\w*/\\])"
-)
-"""The last two are marks of emphasis, as in `*so* good`, which people type in chats."""
-
 _BEFORE = r"(?<![^\s(\"'“„«.,!?…])"
 """Before a smiley is nothing, or a space or mark."""
-_SMILEY = (
-    rf"{_BEFORE}[>}}]?[:;=]'?[-^o~]?(?:[)(|/\\*\]\[>D]++|[PpOo3xXsS]{{1,4}}+)(?!\w)|"
-    r"(?<!\S)[:;=](?:-[)(\]\[]++|[)\]]++)(?=\w)|"
-    r"(?<=\w)[:;](?:[-^']?[)(]++|-[D|/\\*\]PpO]|D++)(?!\w)|"
-    r"(?<!\S)[()\]\[]+[-^o']?[:;=](?!\S)|"
-    r"(?<![\w<])</?3++(?!\w)|"
-    r"(?<!\w)\((?:[\^><*;~='@-][_.o-]?[\^><*;~='@-]|[TtOoUuXx]_+[TtOoUuXx])\)(?!\w)|"
-    rf"{_BEFORE}(?:[\^><*;.~='@-]_+[\^><*;.~='@-]|\^[.o-]?\^+|>[.o-]?<)(?!\w)|<?[-=]+>(?!\w)|<[-=]+(?![\w-])"
-)
-_LETTERED_SMILEY = r"B-[)(D]++(?!\w)|[xX][dD]++(?!\w)|[TtOoUuXx]_+[TtOoUuXx](?!\w)|ʕ[^\s\w]{0,3}[^\s][^\s\w]{0,3}ʔ"
-_NUMBER_IN_CIRCLE = r"[\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]\ufe0f?"
-"""A letter for `re`."""
-_NUMBERED_SMILEY = r"8[-^o]?(?:[)(|\]*>]++|[DPpO]++)(?!\w)|8[-^o]3++(?!\w)"
-
-# A word of signs and single letters, such as `¯\_(ツ)_/¯`, `***` and `____`. Two of its signs are no punctuation.
 _STRONG = rf"\\_^~*+=<>|#¯°{_SIGN[1:-1]}"
-_WORD_OF_SIGNS = (
-    r"(?<!\S)(?![\"'“„«»\[{]|</?[A-Za-z\d]+/?>|\((?:[^\s)]*+|\S{0,22}\)[.,;:!?…]*+)(?!\S))"
-    rf"(?=\S{{0,23}}[{_STRONG}])(?=\S{{0,23}}?[{_STRONG}/]\S{{0,22}}?[{_STRONG}/])"
-    r"(?:[^\w\s]|_|[^\W_](?![^\W_])){2,24}(?<![.,;:!?…])(?=[.,;:!?…]*(?!\S))"
-)
+"""Signs of a set that are no punctuation."""
 
-SYMBOL: Final = f"(?:{_EMOJI}|{_SMILEY}|{_WORD_OF_SIGNS}|{_OTHER_SIGN})"
-"""Pattern of a symbol that begins with a sign."""
-LETTERED_SYMBOL: Final = f"(?:{_LETTERED_SMILEY}|{_NUMBER_IN_CIRCLE})"
-"""Pattern of a symbol that begins with a letter."""
-NUMBERED_SYMBOL: Final = f"(?:{_EMOJI}|{_NUMBERED_SMILEY})"
-"""Pattern of a symbol that begins with a digit."""
+SYMBOL_RULES: Final = (
+    # ---- emoji ----
+    # Two letters of a region: `🇩🇪`.
+    Rule("flag", "[\U0001f1e6-\U0001f1ff]{2}"),
+    # `1️⃣`: a digit, `#` or `*` on a key.
+    Rule("key", "[0-9#*]\ufe0f?\u20e3", (Start.DIGIT, Start.SIGN)),
+    # `😀`, `👍🏽`, and several that are joined to one: `👨‍👩‍👧`.
+    Rule("emoji", rf"{_PICTURE}[{_MODIFIERS}]*(?:\u200d{_PICTURE}[{_MODIFIERS}]*)*"),
+    # Signs that are emoji only with the selector of this form: `‼️`, `↔️`.
+    Rule("sign as an emoji", "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f"),
+    # ---- smileys ----
+    # `:-)`, `;P`, `:'(`, `>:-(`. Before it is no word: `note:(a)`; nor after it, if it ends with a letter: `:Dog`.
+    Rule("smiley", rf"{_BEFORE}[>}}]?[:;=]'?[-^o~]?(?:[)(|/\\*\]\[>D]++|[PpOo3xXsS]{{1,4}}+)(?!\w)"),
+    # `:-)one`: only those without letters, which are no part of the word.
+    Rule("smiley before a word", r"(?<!\S)[:;=](?:-[)(\]\[]++|[)\]]++)(?=\w)"),
+    # `two:)`, `two:-D`.
+    Rule("smiley after a word", r"(?<=\w)[:;](?:[-^']?[)(]++|-[D|/\\*\]PpO]|D++)(?!\w)"),
+    # `(-:`, alone between spaces.
+    Rule("smiley from the right", r"(?<!\S)[()\]\[]+[-^o']?[:;=](?!\S)"),
+    # `<3`, `</3`; not in `5<3`.
+    Rule("heart", r"(?<![\w<])</?3++(?!\w)"),
+    # `(^_^)`, `(T_T)`.
+    Rule("face in parentheses", r"(?<!\w)\((?:[\^><*;~='@-][_.o-]?[\^><*;~='@-]|[TtOoUuXx]_+[TtOoUuXx])\)(?!\w)"),
+    # `-_-`, `^^`, `>.<`.
+    Rule("face", rf"{_BEFORE}(?:[\^><*;.~='@-]_+[\^><*;.~='@-]|\^[.o-]?\^+|>[.o-]?<)(?!\w)"),
+    # `->`, `=>`, `<->`, `-->`.
+    Rule("arrow to the right", r"<?[-=]+>(?!\w)"),
+    # `<-`, `<=`; not in `x<-1`, which is a comparison.
+    Rule("arrow to the left", r"<[-=]+(?![\w-])"),
+    # `B-)`, with glasses.
+    Rule("smiley with B", r"B-[)(D]++(?!\w)", (Start.LETTER,)),
+    # `xD`, `XDDD`.
+    Rule("smiley with x", r"[xX][dD]++(?!\w)", (Start.LETTER,)),
+    # `T_T`, `o_O`.
+    Rule("face of letters", r"[TtOoUuXx]_+[TtOoUuXx](?!\w)", (Start.LETTER,)),
+    # `ʕ•ᴥ•ʔ`: the ears are letters.
+    Rule("bear", r"ʕ[^\s\w]{0,3}[^\s][^\s\w]{0,3}ʔ", (Start.LETTER,)),
+    # `①`, `⓿`, which are letters for `re`.
+    Rule("number in a circle", r"[\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]\ufe0f?", (Start.LETTER,)),
+    # `8-)`, `8)`, `8D`, `8-3`.
+    Rule("smiley with 8", r"8[-^o]?(?:[)(|\]*>]++|[DPpO]++)(?!\w)|8[-^o]3++(?!\w)", (Start.DIGIT,)),
+    # ---- other signs ----
+    # A word of signs and single letters, such as `¯\_(ツ)_/¯`, `***` and `____`. Two of its signs are no punctuation.
+    Rule(
+        "word of signs",
+        r"(?<!\S)(?![\"'“„«»\[{]|</?[A-Za-z\d]+/?>|\((?:[^\s)]*+|\S{0,22}\)[.,;:!?…]*+)(?!\S))"
+        rf"(?=\S{{0,23}}[{_STRONG}])(?=\S{{0,23}}?[{_STRONG}/]\S{{0,22}}?[{_STRONG}/])"
+        r"(?:[^\w\s]|_|[^\W_](?![^\W_])){2,24}(?<![.,;:!?…])(?=[.,;:!?…]*(?!\S))",
+    ),
+    # `©`, `→`, `★`, `™`, also beside a word.
+    Rule("sign", rf"{_SIGN}[\ufe0e\ufe0f]?"),
+    # `§`, `±`, `×` alone; beside a number, they are left to the model: `§ 5`, `5 × 3`.
+    Rule("sign without its number", rf"(?<!\w)(?<!\d[ \u00a0\u202f]){_OF_NUMBERS}(?!\w)(?![ \u00a0\u202f]\d)"),
+    # `*`, `|`, `~` between spaces, but not between numbers: `5 * 3`.
+    Rule("mark between spaces", r"(?<!\S)(?<!\d[ \u00a0\u202f])[*|~^](?!\S)(?![ \u00a0\u202f]\d)"),
+    # `*so* good`, `**so good!**`, as people write emphasis in chats; not in `a*b`, `5*` and `src/*.c`.
+    Rule("beginning of emphasis", r"(?<![\w*/\\])\*{1,2}(?=[^\W\d_])"),
+    Rule("end of emphasis", r"(?:(?<=[^\W\d_])|(?<=[^\W\d_][.!?]))\*{1,2}(?![\w*/\\])"),
+)
 
 ALWAYS: Final = (
     "\u00a3-\u00a7\u00a9\u00ac\u00ae-\u00b1\u00b6\u00b7\u00d7\u00f7\u0295\u2020-\u2023\u203b-\u203c\u2049\u20a0-\u2bff"
@@ -80,7 +104,7 @@ AFTER_SOMETIMES: Final = (
 
 @cache
 def _symbols() -> re.Pattern[str]:
-    symbols = f"(?:{SYMBOL}|{LETTERED_SYMBOL}|{NUMBERED_SYMBOL})+"
+    symbols = f"(?:{'|'.join(rule.pattern for rule in SYMBOL_RULES)})+"
     return re.compile(rf"{symbols}|[(\[{{（]{symbols}[)\]}}）]")
 
 
