@@ -102,7 +102,7 @@ RULES: Final = (
     # `%APPDATA%\foo`.
     Rule("path after a variable of Windows", r"%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+"),
     # `/usr/bin`: two names or more, because `/he` may follow a word: `she /he`.
-    Rule("path", r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?"),
+    Rule("path", r"(?<![\w/<.~])(?:/[\w.+@*-]*[\w*]){2,}/?"),
     # `~/x`, `./a`, `../b`: one name suffices.
     Rule("relative path", r"(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?"),
     # `/#!Home`, `/search?q=x`.
@@ -163,8 +163,8 @@ RULES: Final = (
     # ---- more conversions ----
     # `%[2]d` of Go.
     Rule("conversion of Go", r"%\[\d+\][-+# 0]*+\d*(?:\.\d+)?[A-Za-z]"),
-    # `%1`, `%L1`, `%n` of Qt.
-    Rule("argument of Qt", r"%L?(?:\d{1,2}|n)\b"),
+    # `%1`, `%L1` of Qt. Its `%n` is a conversion above.
+    Rule("argument of Qt", r"%L?\d{1,2}\b"),
     *SYMBOL_RULES,
     # `%%`: a sign of percent in a format.
     Rule("two signs of percent", r"%%"),
