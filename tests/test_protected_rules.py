@@ -98,7 +98,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     # ---- conversions after a sign of percent ----
     "conversion with a name": (["⟦%(name)s⟧ left.", "⟦%(n)03d⟧ files"], ["50 %(or more)", "% (name)s", "%()s"]),
     "conversion": (
-        ["⟦%s⟧ has ⟦%1$s⟧.", "⟦%-5.2f⟧ or ⟦%.*s⟧", "⟦%@⟧ and ⟦%ld⟧px", "a⟦%d⟧b"],
+        ["⟦%s⟧ has ⟦%1$s⟧.", "⟦%-5.2f⟧ or ⟦%.*s⟧", "⟦%@⟧ and ⟦%ld⟧px", "a⟦%d⟧b", "⟦%ld⟧⟦%%⟧", "⟦%s⟧_⟦%s⟧ or ⟦%d⟧x⟦%d⟧"],
         ["eine 30%ige Lösung", "many % do", "% s"],
     ),
     "conversion with a macro": (["⟦%<PRIu64>⟧ bytes", "a ⟦%08<PRIx32>⟧."], ["% <PRI", "<PRIu64"]),
@@ -155,7 +155,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "mark between spaces": (["one ⟦|⟧ two", "⟦*⟧ one", "a ⟦~⟧ b"], ["5 * 3", "a *b", "~ 5", "one| two"]),
     # ---- other marks of programs ----
     "two signs of percent": (["at ⟦%d⟧⟦%%⟧", "⟦%%⟧ is one"], ["a % % b", "% one"]),
-    "variable of Windows": (["the ⟦%USER%⟧ is", "in ⟦%WINDIR%⟧."], ["% USER %", "5 %USER", "%Ü%"]),
+    "name between percent": (
+        ["the ⟦%USER%⟧ is", "in ⟦%WINDIR%⟧.", "to ⟦%EMAIL%⟧ or ⟦%APPDATA%⟧", "⟦%count%⟧ of ⟦%user_name%⟧."],
+        ["% USER %", "5 %USER", "%Ü%", "fifty% or %"],
+    ),
     "letter after percent": (["⟦%H⟧:⟦%M⟧ now", "⟦%-y⟧.", "⟦%m⟧ failed"], ["5 %m", "5%H", "%mann", "50 %H"]),
     "variable": (["by ⟦$x⟧.", "⟦$NAME$⟧ is", "⟦$user_name⟧'s"], ["ten $ a", "a $ b", "$ x"]),
     # ---- code ----

@@ -137,6 +137,8 @@ RULES: Final = (
     # ---- conversions after a sign of percent ----
     # `%(name)s` of Python.
     Rule("conversion with a name", r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"),
+    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which would take `%c`.
+    Rule("name between percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[A-Za-z_]\w{1,60}%(?![\w%])"),
     # `%s`, `%1$s`, `%-5.2f`, `%.*s`, `%@` of C, Java, PHP and Apple; not the space as a flag, which is in `5 % of`.
     Rule("conversion", _not_of_a_percentage(_CONVERSION)),
     # `%<PRIu64>`, as gettext writes a macro of C.
@@ -168,8 +170,6 @@ RULES: Final = (
     *SYMBOL_RULES,
     # `%%`: a sign of percent in a format.
     Rule("two signs of percent", r"%%"),
-    # `%USER%` of Windows.
-    Rule("variable of Windows", r"%[A-Z_]{2,}%"),
     # Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
     Rule("letter after percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"),
     # `$x`, `$NAME$`.
