@@ -28,8 +28,8 @@ PRINTF: Final = f"{_CONVERSION}|{_MACRO_CONVERSION}"
 
 
 def _not_of_a_percentage(pattern: str) -> str:
-    """Return a pattern without the sign of percent after a number, as in the German word `30%ige`."""
-    return rf"(?<!\d){pattern}|{pattern}(?!\w)"
+    """Return a pattern without the sign of percent after a number, as in the German words `30%ige` and `30 %ige`."""
+    return rf"(?<!\d)(?<!\d[ \u00a0\u202f]){pattern}|{pattern}(?!\w)"
 
 
 # Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
