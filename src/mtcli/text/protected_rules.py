@@ -28,8 +28,8 @@ PRINTF: Final = f"{_CONVERSION}|{_MACRO_CONVERSION}"
 
 
 def _not_of_a_percentage(pattern: str) -> str:
-    """Return a pattern without the sign of percent after a number, as in the German word `30%ige`."""
-    return rf"(?<!\d){pattern}|{pattern}(?!\w)"
+    """Return a pattern without the sign of percent after a number, as in the German words `30%ige` and `30 %ige`."""
+    return rf"(?<!\d)(?<!\d[ \u00a0\u202f]){pattern}|{pattern}(?!\w)"
 
 
 # Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
@@ -102,7 +102,7 @@ RULES: Final = (
     # `%APPDATA%\foo`.
     Rule("path after a variable of Windows", r"%[A-Z_]{2,40}%(?:\\[\w.$-]*[\w$])+"),
     # `/usr/bin`: two names or more, because `/he` may follow a word: `she /he`.
-    Rule("path", r"(?<![\w/<.~])(?:~|\.{1,2})?(?:/[\w.+@*-]*[\w*]){2,}/?"),
+    Rule("path", r"(?<![\w/<.~])(?:/[\w.+@*-]*[\w*]){2,}/?"),
     # `~/x`, `./a`, `../b`: one name suffices.
     Rule("relative path", r"(?<![\w/<.~])(?:~|\.{1,2})(?:/[\w.+@*-]*[\w*])+/?"),
     # `/#!Home`, `/search?q=x`.
@@ -137,6 +137,8 @@ RULES: Final = (
     # ---- conversions after a sign of percent ----
     # `%(name)s` of Python.
     Rule("conversion with a name", r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"),
+    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which would take `%c`.
+    Rule("name between percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[A-Za-z_]\w{1,60}%(?![\w%])"),
     # `%s`, `%1$s`, `%-5.2f`, `%.*s`, `%@` of C, Java, PHP and Apple; not the space as a flag, which is in `5 % of`.
     Rule("conversion", _not_of_a_percentage(_CONVERSION)),
     # `%<PRIu64>`, as gettext writes a macro of C.
@@ -163,13 +165,11 @@ RULES: Final = (
     # ---- more conversions ----
     # `%[2]d` of Go.
     Rule("conversion of Go", r"%\[\d+\][-+# 0]*+\d*(?:\.\d+)?[A-Za-z]"),
-    # `%1`, `%L1`, `%n` of Qt.
-    Rule("argument of Qt", r"%L?(?:\d{1,2}|n)\b"),
+    # `%1`, `%L1` of Qt. Its `%n` is a conversion above.
+    Rule("argument of Qt", r"%L?\d{1,2}\b"),
     *SYMBOL_RULES,
     # `%%`: a sign of percent in a format.
     Rule("two signs of percent", r"%%"),
-    # `%USER%` of Windows.
-    Rule("variable of Windows", r"%[A-Z_]{2,}%"),
     # Of dates and logs, such as `%m`; not the sign of percent in `5 %x`.
     Rule("letter after percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[-_^#]?[A-Za-z](?!\w)"),
     # `$x`, `$NAME$`.
