@@ -160,7 +160,9 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "sign": (["⟦©⟧ us", "one⟦™⟧ two", "one ⟦→⟧ two", "⟦†⟧"], ["a ~b", "ª one", "№ 5", "ℓ one"]),
     "sign without its number": (["a ⟦×⟧ b", "the ⟦§⟧ is", "in ⟦€⟧."], ["§ 5", "5 × 3", "3×", "№5", "5 €uro"]),
-    "mark between spaces": (["one ⟦|⟧ two", "⟦*⟧ one", "a ⟦~⟧ b"], ["5 * 3", "a *b", "~ 5", "one| two"]),
+    "mark between spaces": (["one ⟦|⟧ two", "⟦*⟧ one", "a ⟦~⟧ b"], ["5 * 3", "a b*c", "~ 5", "one| two"]),
+    "beginning of emphasis": (["so ⟦*⟧good", "⟦**⟧so good"], ["a*b", "2*3", "x**2"]),
+    "end of emphasis": (["good⟦*⟧ one", "so good!⟦**⟧ one"], ["a*b", "5* hotel", "f(x)*2"]),
     # ---- other marks of programs ----
     "two signs of percent": (["at ⟦%d⟧⟦%%⟧", "⟦%%⟧ is one"], ["a % % b", "% one"]),
     "name between percent": (

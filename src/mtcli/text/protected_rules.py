@@ -137,7 +137,7 @@ RULES: Final = (
     # ---- conversions after a sign of percent ----
     # `%(name)s` of Python.
     Rule("conversion with a name", r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"),
-    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which would take `%c`.
+    # `%USER%` of Windows, `%count%` of Symfony, not in `%ld%%` and `%dx%d`. First, as the next rule takes `%c`.
     Rule("name between percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[A-Za-z_]\w{1,60}%(?![\w%])"),
     # `%s`, `%1$s`, `%-5.2f`, `%.*s`, `%@` of C, Java, PHP and Apple; not the space as a flag, which is in `5 % of`.
     Rule("conversion", _not_of_a_percentage(_CONVERSION)),
