@@ -98,8 +98,16 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     # ---- conversions after a sign of percent ----
     "conversion with a name": (["⟦%(name)s⟧ left.", "⟦%(n)03d⟧ files"], ["50 %(or more)", "% (name)s", "%()s"]),
     "conversion": (
-        ["⟦%s⟧ has ⟦%1$s⟧.", "⟦%-5.2f⟧ or ⟦%.*s⟧", "⟦%@⟧ and ⟦%ld⟧px", "a⟦%d⟧b", "⟦%ld⟧⟦%%⟧", "⟦%s⟧_⟦%s⟧ or ⟦%d⟧x⟦%d⟧"],
-        ["eine 30%ige Lösung", "many % do", "% s"],
+        [
+            "⟦%s⟧ has ⟦%1$s⟧.",
+            "⟦%-5.2f⟧ or ⟦%.*s⟧",
+            "⟦%@⟧ and ⟦%ld⟧px",
+            "a⟦%d⟧b",
+            "⟦%ld⟧⟦%%⟧",
+            "⟦%s⟧_⟦%s⟧ or ⟦%d⟧x⟦%d⟧",
+            "page 1 ⟦%s⟧.",
+        ],
+        ["eine 30%ige Lösung", "many % do", "% s", "eine 30 %ige Lösung"],
     ),
     "conversion with a macro": (["⟦%<PRIu64>⟧ bytes", "a ⟦%08<PRIx32>⟧."], ["% <PRI", "<PRIu64"]),
     # ---- other names ----

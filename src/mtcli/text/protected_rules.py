@@ -28,8 +28,8 @@ PRINTF: Final = f"{_CONVERSION}|{_MACRO_CONVERSION}"
 
 
 def _not_of_a_percentage(pattern: str) -> str:
-    """Return a pattern without the sign of percent after a number, as in the German word `30%ige`."""
-    return rf"(?<!\d){pattern}|{pattern}(?!\w)"
+    """Return a pattern without the sign of percent after a number, as in the German words `30%ige` and `30 %ige`."""
+    return rf"(?<!\d)(?<!\d[ \u00a0\u202f]){pattern}|{pattern}(?!\w)"
 
 
 # Braces may contain braces: `{n, plural, one {# file} other {# files}}`.
@@ -137,7 +137,7 @@ RULES: Final = (
     # ---- conversions after a sign of percent ----
     # `%(name)s` of Python.
     Rule("conversion with a name", r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"),
-    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which would take `%c`.
+    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which takes `%c`.
     Rule("name between percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[A-Za-z_]\w{1,60}%(?![\w%])"),
     # `%s`, `%1$s`, `%-5.2f`, `%.*s`, `%@` of C, Java, PHP and Apple; not the space as a flag, which is in `5 % of`.
     Rule("conversion", _not_of_a_percentage(_CONVERSION)),
