@@ -141,7 +141,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "smiley before a word": (["⟦:-)⟧one two", "well ⟦:)⟧one"], ["a:(b) c", "f(a:)b", "a:]b"]),
     "smiley after a word": (["one two⟦:)⟧", "two⟦:-D⟧!", "one⟦;-)⟧."], ["(two:)one", "one:Dog", "a:P b"]),
-    "smiley from the right": (["hi ⟦(-:⟧ you", "⟦(;⟧ you"], ["(a): b", "[one]: a", "x(-:"]),
+    "smiley from the right": (
+        ["hi ⟦(-:⟧ you", "⟦(;⟧ you", "⟦(:⟧ hi", "⟦]-:⟧ hi"],
+        ["(a): b", "[one]: a", "x(-:", "(= one)", "one ]: two", "one ]; two"],
+    ),
     "heart": (["I ⟦<3⟧ you", "no,⟦</3⟧.", "⟦<333⟧"], ["5<3", "< 3", "x<3"]),
     "face in parentheses": (["hi ⟦(^_^)⟧!", "⟦(T_T)⟧ no", "⟦(><)⟧"], ["(a_)", "(^)", "(a)"]),
     "face": (["(hi) „⟦^^⟧“", "hi,⟦-_-⟧", "no…⟦>.<⟧"], ["x^^y", "a-_-b", "> . <"]),
@@ -152,7 +155,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "face of letters": (["no ⟦T__T⟧", "⟦o__O⟧!"], ["T T", "a To", "T__"]),
     "bear": (["a ⟦ʕ•ᴥ•ʔ⟧", "⟦ʕ·ᴥ·ʔ⟧!"], ["ʕ and ʔ", "the sound ʕ"]),
     "number in a circle": (["see ⟦①⟧ and ⟦⓿⟧", "⟦❶⟧one"], ["see 1", "x①"]),
-    "smiley with 8": (["cool ⟦8-)⟧", "⟦8D⟧!", "⟦8-D⟧ no"], ["18)", "8 )", "a8)"]),
+    "smiley with 8": (["cool ⟦8-)⟧", "⟦8D⟧!", "⟦8-D⟧ no"], ["18)", "8 )", "a8)", "(page 8)", "[8] one", "8) Go on"]),
     # ---- other signs ----
     "word of signs": (
         ["well ⟦¯\\_(ツ)_/¯⟧", "name: ⟦____⟧.", "⟦***⟧ one", "a ⟦++⟧ b"],

@@ -46,8 +46,8 @@ SYMBOL_RULES: Final = (
     Rule("smiley before a word", r"(?<!\S)[:;=](?:-[)(\]\[]++|[)\]]++)(?=\w)"),
     # `two:)`, `two:-D`.
     Rule("smiley after a word", r"(?<=\w)[:;](?:[-^']?[)(]++|-[D|/\\*\]PpO]|D++)(?!\w)"),
-    # `(-:`, alone between spaces.
-    Rule("smiley from the right", r"(?<!\S)[()\]\[]+[-^o']?[:;=](?!\S)"),
+    # `(-:`, `(:`, alone between spaces; not `]:` and `(=`, which begin or end what is in brackets.
+    Rule("smiley from the right", r"(?<!\S)(?:[()\]\[]+[-^o'][:;=]|[()]+[:;])(?!\S)"),
     # `<3`, `</3`; not in `5<3`.
     Rule("heart", r"(?<![\w<])</?3++(?!\w)"),
     # `(^_^)`, `(T_T)`.
@@ -68,8 +68,8 @@ SYMBOL_RULES: Final = (
     Rule("bear", r"ʕ[^\s\w]{0,3}[^\s][^\s\w]{0,3}ʔ", (Start.LETTER,)),
     # `①`, `⓿`, which are letters for `re`.
     Rule("number in a circle", r"[\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]\ufe0f?", (Start.LETTER,)),
-    # `8-)`, `8)`, `8D`, `8-3`.
-    Rule("smiley with 8", r"8[-^o]?(?:[)(|\]*>]++|[DPpO]++)(?!\w)|8[-^o]3++(?!\w)", (Start.DIGIT,)),
+    # `8-)`, `8D`; not `(page 8)`, nor the score `8-3`.
+    Rule("smiley with 8", r"8(?:[-^o][)(|\]*>]++|[-^o]?[DPpO]++)(?!\w)", (Start.DIGIT,)),
     # ---- other signs ----
     # A word of signs and single letters, such as `¯\_(ツ)_/¯`, `***` and `____`. Two of its signs are no punctuation.
     Rule(
