@@ -158,8 +158,8 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "smiley with 8": (["cool ⟦8-)⟧", "⟦8D⟧!", "⟦8-D⟧ no"], ["18)", "8 )", "a8)", "(page 8)", "[8] one", "8) Go on"]),
     # ---- other signs ----
     "word of signs": (
-        ["well ⟦¯\\_(ツ)_/¯⟧", "name: ⟦____⟧.", "⟦***⟧ one", "a ⟦++⟧ b"],
-        ["well ...", "wait?!", "(...)", "and - or", "C++", '"..."'],
+        ["well ⟦¯\\_(ツ)_/¯⟧", "name: ⟦____⟧.", "⟦***⟧ one", "a ⟦++⟧ b", "one ⟦+_+⟧ two"],
+        ["well ...", "wait?!", "(...)", "and - or", "C++", '"..."', "pe +k+ ne", "¡m+k+ neukau", "-+t+a."],
     ),
     "sign": (["⟦©⟧ us", "one⟦™⟧ two", "one ⟦→⟧ two", "⟦†⟧"], ["a ~b", "ª one", "№ 5", "ℓ one"]),
     "sign without its number": (["a ⟦×⟧ b", "the ⟦§⟧ is", "in ⟦€⟧."], ["§ 5", "5 × 3", "3×", "№5", "5 €uro"]),

@@ -72,9 +72,11 @@ SYMBOL_RULES: Final = (
     Rule("smiley with 8", r"8(?:[-^o][)(|\]*>]++|[-^o]?[DPpO]++)(?!\w)", (Start.DIGIT,)),
     # ---- other signs ----
     # A word of signs and single letters, such as `¯\_(ツ)_/¯`, `***` and `____`. Two of its signs are no punctuation.
+    # Not `+k+`: in Huichol, `+` is a vowel.
     Rule(
         "word of signs",
         r"(?<!\S)(?![\"'“„«»\[{]|</?[A-Za-z\d]+/?>|\((?:[^\s)]*+|\S{0,22}\)[.,;:!?…]*+)(?!\S))"
+        r"(?![¡¿(-]?(?:\+*[^\W\d_])+\+*[).,;:!?…]*(?!\S))"
         rf"(?=\S{{0,23}}[{_STRONG}])(?=\S{{0,23}}?[{_STRONG}/]\S{{0,22}}?[{_STRONG}/])"
         r"(?:[^\w\s]|_|[^\W_](?![^\W_])){2,24}(?<![.,;:!?…])(?=[.,;:!?…]*(?!\S))",
     ),
