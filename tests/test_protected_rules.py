@@ -194,7 +194,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "character reference": (["a⟦&nbsp;⟧b", "⟦&#8217;⟧ and ⟦&#x2019;⟧"], ["R&B;", "a & b;", "&one two;", "& amp;"]),
     "placeholder token": ([f"a ⟦{TOKENS[0]}⟧ b", f"⟦{TOKENS[9]}⟧⟦{TOKENS[4]}⟧"], ["a \U0010fff0 b", "a \ue000 b"]),
     "function": (["call ⟦main()⟧.", "⟦str_of()⟧ is"], ["main ()", "main(a)", "the () of", "5()"]),
-    "identifier": (["the ⟦foo_bar⟧.", "⟦MAX_LEN_2⟧ is"], ["foo-bar", "foo _bar", "foo__bar", "été_x"]),
+    "identifier": (
+        ["the ⟦foo_bar⟧.", "⟦MAX_LEN_2⟧ is", "the ⟦logged_in⟧", "⟦Last_Logged_in⟧"],
+        ["foo-bar", "foo _bar", "foo__bar", "été_x", "eine Flugbegleiter_in", "alle Lehrer_innen sind"],
+    ),
     "file or host": (
         ["in ⟦report.pdf⟧.", "⟦7z.exe⟧ or ⟦_config.yml⟧", "on ⟦github.com⟧,", "⟦page.aspx?ID=5⟧"],
         ["the end.Next one", "wait...what", "U.S.A.", "Ph.D.", "casa.es", "pdf. Next"],

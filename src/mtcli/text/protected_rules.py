@@ -196,8 +196,12 @@ RULES: Final = (
     Rule("placeholder token", "[\U0010ff00-\U0010ff09]"),
     # `main()`.
     Rule("function", r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)", _LETTER),
-    # `foo_bar`: words of no language have underscores inside.
-    Rule("identifier", r"(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)", _LETTER),
+    # `foo_bar`: words have no underscores inside, except German ones for all genders: `Lehrer_innen`.
+    Rule(
+        "identifier",
+        r"(?<!\w)(?![A-Z][a-z]+_in(?:nen)?(?!\w))[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)",
+        _LETTER,
+    ),
     # `report.pdf`, `src/a.py`, `page.aspx?ID=5`, `github.com`, `example.com/a/b`, and other short hosts before a path:
     # `co.de/x`. One rule, because both begin with the same names: `foo.html.com` is a host.
     Rule(
