@@ -133,7 +133,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "flag": (["one⟦🇩🇪⟧two", "to⟦🇩🇪⟧⟦🇫🇷⟧"], ["DE FR", "the DE"]),
     "key": (["press ⟦1️⃣⟧ now", "⟦#️⃣⟧ or ⟦*️⃣⟧"], ["press 1 now", "# or *."]),
     "emoji": (["one⟦👍🏽⟧ two", "one⟦👨‍👩‍👧⟧"], ["hi \u200d there", "a \ufe0f b", "〇 one"]),
-    "sign as an emoji": (["wow ⟦‼️⟧", "⟦⁉️⟧ what"], ["wow ‼ now", "what⁉"]),
+    "sign as an emoji": (["wow ⟦‼️⟧", "⟦⁉️⟧ what", "see ⟦ℹ️⟧ here"], ["wow ‼ now", "what⁉"]),
     # ---- smileys ----
     "smiley": (
         ["hi ⟦:-)⟧", "(hi ⟦;P⟧)", "no ⟦:'(⟧.", "⟦>:(⟧ no", "⟦:]⟧"],

@@ -37,8 +37,12 @@ SYMBOL_RULES: Final = (
     Rule("key", "[0-9#*]\ufe0f?\u20e3", (Start.DIGIT, Start.SIGN)),
     # `😀`, `👍🏽`, and several that are joined to one: `👨‍👩‍👧`.
     Rule("emoji", rf"{_PICTURE}[{_MODIFIERS}]*(?:\u200d{_PICTURE}[{_MODIFIERS}]*)*"),
-    # Signs that are emoji only with the selector of this form: `‼️`, `↔️`.
-    Rule("sign as an emoji", "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f"),
+    # Signs that are emoji only with the selector of this form: `‼️`, `↔️`, and `ℹ️`, which is a letter for `re`.
+    Rule(
+        "sign as an emoji",
+        "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f",
+        (Start.LETTER, Start.SIGN),
+    ),
     # ---- smileys ----
     # `:-)`, `;P`, `:'(`, `>:-(`. Before it is no word: `note:(a)`; nor after it, if it ends with a letter: `:Dog`.
     Rule("smiley", rf"{_BEFORE}[>}}]?[:;=]'?[-^o~]?(?:[)(|/\\*\]\[>D]++|[PpOo3xXsS]{{1,4}}+)(?!\w)"),
