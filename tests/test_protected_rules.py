@@ -269,7 +269,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "week": (["in ⟦2024-W52⟧.", "⟦2024-W52-1⟧ is"], ["W52", "24-W52", "-W5"]),
     # ---- other numbers with letters ----
-    "version before a release": (["is ⟦1.2.0rc1⟧.", "⟦1.0.0-beta⟧ or ⟦3.12.0a2⟧"], ["1 beta", "1beta", "the beta"]),
+    "version before a release": (
+        ["is ⟦1.2.0rc1⟧.", "⟦1.0.0-beta⟧ or ⟦3.12.0a2⟧", "⟦1.0-beta⟧ and ⟦2.5-rc.1⟧"],
+        ["1 beta", "1beta", "the beta", "1.0-best"],
+    ),
     "card number": (["is ⟦4111 1111 1111 1111⟧.", "⟦1234 5678 9012⟧ is"], ["1 2 3 4", "12 34 56"]),
     "number in another base": (["is ⟦0x7fff⟧.", "⟦0b101⟧ or ⟦0o755⟧"], ["0xyz", "0b2", "0x"]),
     "lines of a video": (["in ⟦1080p⟧.", "⟦720p⟧ or ⟦576i⟧"], ["5p", "1080px2", "10i"]),
