@@ -186,8 +186,15 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
         ["note:one", "one: two", "(a):bc", ":a", "yes : no"],
     ),
     "tag of BBCode": (
-        ["⟦[b]⟧bold⟦[/b]⟧", "⟦[url=https://a.b/c?d]⟧x⟦[/URL]⟧", "⟦[*]⟧ one"],
-        ["[x]", "[bold]", "[a, b]", "[ b ]"],
+        [
+            "⟦[b]⟧bold⟦[/b]⟧",
+            "⟦[url=https://a.b/c?d]⟧x⟦[/URL]⟧",
+            "⟦[*]⟧ one",
+            "⟦[u]⟧under⟦[/u]⟧",
+            "⟦[I]⟧One",
+            "⟦[b]⟧ one",
+        ],
+        ["[x]", "[bold]", "[a, b]", "[ b ]", "colo[u]r and d[i]e", "[i]n [u]nd"],
     ),
     "escape": (["one⟦\\n⟧ two", "⟦\\t⟧ or ⟦\\d⟧", "⟦\\n⟧Next"], ["one \\ two", "a \\1", "\\Ä"]),
     "command of TeX": (["the ⟦\\alpha⟧ is", "⟦\\section*⟧ one"], ["\\ alpha", "one/two\\", "\\é"]),

@@ -41,7 +41,14 @@ _ROLE = r"(?:(?<![\w:`]):[A-Za-z][\w+-]{0,60}(?::[A-Za-z][\w+-]{0,60})?:)?"
 """The role of code in reStructuredText, such as `:py:func:`."""
 
 _BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
-BBCODE: Final = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
+# A tag of one letter before a letter in lower case needs its end: `colo[u]r` and `[i]n` have none.
+_LETTER_IN_BRACKETS = "|".join(
+    rf"\[(?i:{letter})\](?=[^\W\d_A-Z])(?![^\n]{{0,300}}?\[/(?i:{letter})\])" for letter in "bius"
+)
+BBCODE: Final = (
+    rf"(?!{_LETTER_IN_BRACKETS})"
+    rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
+)
 """Pattern of a tag of BBCode."""
 
 # Scripts in which no space ends an address. Their characters are part of one only after `/`, `=` and `_`.
