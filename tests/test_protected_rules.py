@@ -133,7 +133,7 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "flag": (["one⟦🇩🇪⟧two", "to⟦🇩🇪⟧⟦🇫🇷⟧"], ["DE FR", "the DE"]),
     "key": (["press ⟦1️⃣⟧ now", "⟦#️⃣⟧ or ⟦*️⃣⟧"], ["press 1 now", "# or *."]),
     "emoji": (["one⟦👍🏽⟧ two", "one⟦👨‍👩‍👧⟧"], ["hi \u200d there", "a \ufe0f b", "〇 one"]),
-    "sign as an emoji": (["wow ⟦‼️⟧", "⟦⁉️⟧ what"], ["wow ‼ now", "what⁉"]),
+    "sign as an emoji": (["wow ⟦‼️⟧", "⟦⁉️⟧ what", "see ⟦ℹ️⟧ here"], ["wow ‼ now", "what⁉"]),
     # ---- smileys ----
     "smiley": (
         ["hi ⟦:-)⟧", "(hi ⟦;P⟧)", "no ⟦:'(⟧.", "⟦>:(⟧ no", "⟦:]⟧"],
@@ -141,7 +141,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "smiley before a word": (["⟦:-)⟧one two", "well ⟦:)⟧one"], ["a:(b) c", "f(a:)b", "a:]b"]),
     "smiley after a word": (["one two⟦:)⟧", "two⟦:-D⟧!", "one⟦;-)⟧."], ["(two:)one", "one:Dog", "a:P b"]),
-    "smiley from the right": (["hi ⟦(-:⟧ you", "⟦(;⟧ you"], ["(a): b", "[one]: a", "x(-:"]),
+    "smiley from the right": (
+        ["hi ⟦(-:⟧ you", "⟦(;⟧ you", "⟦(:⟧ hi", "⟦]-:⟧ hi"],
+        ["(a): b", "[one]: a", "x(-:", "(= one)", "one ]: two", "one ]; two"],
+    ),
     "heart": (["I ⟦<3⟧ you", "no,⟦</3⟧.", "⟦<333⟧"], ["5<3", "< 3", "x<3"]),
     "face in parentheses": (["hi ⟦(^_^)⟧!", "⟦(T_T)⟧ no", "⟦(><)⟧"], ["(a_)", "(^)", "(a)"]),
     "face": (["(hi) „⟦^^⟧“", "hi,⟦-_-⟧", "no…⟦>.<⟧"], ["x^^y", "a-_-b", "> . <"]),
@@ -152,11 +155,11 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "face of letters": (["no ⟦T__T⟧", "⟦o__O⟧!"], ["T T", "a To", "T__"]),
     "bear": (["a ⟦ʕ•ᴥ•ʔ⟧", "⟦ʕ·ᴥ·ʔ⟧!"], ["ʕ and ʔ", "the sound ʕ"]),
     "number in a circle": (["see ⟦①⟧ and ⟦⓿⟧", "⟦❶⟧one"], ["see 1", "x①"]),
-    "smiley with 8": (["cool ⟦8-)⟧", "⟦8D⟧!", "⟦8-D⟧ no"], ["18)", "8 )", "a8)"]),
+    "smiley with 8": (["cool ⟦8-)⟧", "⟦8D⟧!", "⟦8-D⟧ no"], ["18)", "8 )", "a8)", "(page 8)", "[8] one", "8) Go on"]),
     # ---- other signs ----
     "word of signs": (
-        ["well ⟦¯\\_(ツ)_/¯⟧", "name: ⟦____⟧.", "⟦***⟧ one", "a ⟦++⟧ b"],
-        ["well ...", "wait?!", "(...)", "and - or", "C++", '"..."'],
+        ["well ⟦¯\\_(ツ)_/¯⟧", "name: ⟦____⟧.", "⟦***⟧ one", "a ⟦++⟧ b", "one ⟦+_+⟧ two"],
+        ["well ...", "wait?!", "(...)", "and - or", "C++", '"..."', "pe +k+ ne", "¡m+k+ neukau", "-+t+a."],
     ),
     "sign": (["⟦©⟧ us", "one⟦™⟧ two", "one ⟦→⟧ two", "⟦†⟧"], ["a ~b", "ª one", "№ 5", "ℓ one"]),
     "sign without its number": (["a ⟦×⟧ b", "the ⟦§⟧ is", "in ⟦€⟧."], ["§ 5", "5 × 3", "3×", "№5", "5 €uro"]),
@@ -185,15 +188,25 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
         ["note:one", "one: two", "(a):bc", ":a", "yes : no"],
     ),
     "tag of BBCode": (
-        ["⟦[b]⟧bold⟦[/b]⟧", "⟦[url=https://a.b/c?d]⟧x⟦[/URL]⟧", "⟦[*]⟧ one"],
-        ["[x]", "[bold]", "[a, b]", "[ b ]"],
+        [
+            "⟦[b]⟧bold⟦[/b]⟧",
+            "⟦[url=https://a.b/c?d]⟧x⟦[/URL]⟧",
+            "⟦[*]⟧ one",
+            "⟦[u]⟧under⟦[/u]⟧",
+            "⟦[I]⟧One",
+            "⟦[b]⟧ one",
+        ],
+        ["[x]", "[bold]", "[a, b]", "[ b ]", "colo[u]r and d[i]e", "[i]n [u]nd"],
     ),
     "escape": (["one⟦\\n⟧ two", "⟦\\t⟧ or ⟦\\d⟧", "⟦\\n⟧Next"], ["one \\ two", "a \\1", "\\Ä"]),
     "command of TeX": (["the ⟦\\alpha⟧ is", "⟦\\section*⟧ one"], ["\\ alpha", "one/two\\", "\\é"]),
     "character reference": (["a⟦&nbsp;⟧b", "⟦&#8217;⟧ and ⟦&#x2019;⟧"], ["R&B;", "a & b;", "&one two;", "& amp;"]),
     "placeholder token": ([f"a ⟦{TOKENS[0]}⟧ b", f"⟦{TOKENS[9]}⟧⟦{TOKENS[4]}⟧"], ["a \U0010fff0 b", "a \ue000 b"]),
     "function": (["call ⟦main()⟧.", "⟦str_of()⟧ is"], ["main ()", "main(a)", "the () of", "5()"]),
-    "identifier": (["the ⟦foo_bar⟧.", "⟦MAX_LEN_2⟧ is"], ["foo-bar", "foo _bar", "foo__bar", "été_x"]),
+    "identifier": (
+        ["the ⟦foo_bar⟧.", "⟦MAX_LEN_2⟧ is", "the ⟦logged_in⟧", "⟦Last_Logged_in⟧"],
+        ["foo-bar", "foo _bar", "foo__bar", "été_x", "eine Flugbegleiter_in", "alle Lehrer_innen sind"],
+    ),
     "file or host": (
         ["in ⟦report.pdf⟧.", "⟦7z.exe⟧ or ⟦_config.yml⟧", "on ⟦github.com⟧,", "⟦page.aspx?ID=5⟧"],
         ["the end.Next one", "wait...what", "U.S.A.", "Ph.D.", "casa.es", "pdf. Next"],
@@ -206,8 +219,28 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "amount after a sign with letters": (["for ⟦US$5⟧.", "⟦A$ 20⟧ or ⟦NZ$1,000.50⟧"], ["US dollars", "US$ and", "us$"]),
     "amount after a code": (["for ⟦EUR 20⟧.", "⟦JPY 1,000⟧ is"], ["EUR are", "the EUR20", "EURO 20"]),
     "number with a unit": (
-        ["it is ⟦3.5 km⟧ long", "⟦-5 °C⟧ or ⟦20-30%⟧", "⟦5 €⟧", "⟦5 GB⟧."],
-        ["5 miles", "in the 1980s", "5 cats", "5 m(x)", "a 5"],
+        [
+            "it is ⟦3.5 km⟧ long",
+            "⟦-5 °C⟧ or ⟦20-30%⟧",
+            "⟦5 €⟧",
+            "⟦5 GB⟧.",
+            "it is ⟦5\u00a0ha⟧ or ⟦2em⟧ or ⟦40 s⟧ or ⟦1.5s⟧",
+            "⟦20 min⟧ and ⟦2500 m⟧",
+            "⟦5km⟧的路",
+        ],
+        [
+            "5 miles",
+            "in the 1980s",
+            "5 cats",
+            "5 m(x)",
+            "a 5",
+            "El año 11 ha sido",
+            "En 30 l'équipe et 20 m’a",
+            "a las 5 mi madre",
+            "4 em cada 5",
+            "in the 80s",
+            "30ha ára",
+        ],
     ),
     "amount after a sign": (["for ⟦$5⟧.", "⟦-€ 20⟧ or ⟦£1,000.50⟧"], ["$ five", "€uro"]),
     # ---- what machines are called by ----
@@ -245,7 +278,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "week": (["in ⟦2024-W52⟧.", "⟦2024-W52-1⟧ is"], ["W52", "24-W52", "-W5"]),
     # ---- other numbers with letters ----
-    "version before a release": (["is ⟦1.2.0rc1⟧.", "⟦1.0.0-beta⟧ or ⟦3.12.0a2⟧"], ["1 beta", "1beta", "the beta"]),
+    "version before a release": (
+        ["is ⟦1.2.0rc1⟧.", "⟦1.0.0-beta⟧ or ⟦3.12.0a2⟧", "⟦1.0-beta⟧ and ⟦2.5-rc.1⟧"],
+        ["1 beta", "1beta", "the beta", "1.0-best"],
+    ),
     "card number": (["is ⟦4111 1111 1111 1111⟧.", "⟦1234 5678 9012⟧ is"], ["1 2 3 4", "12 34 56"]),
     "number in another base": (["is ⟦0x7fff⟧.", "⟦0b101⟧ or ⟦0o755⟧"], ["0xyz", "0b2", "0x"]),
     "lines of a video": (["in ⟦1080p⟧.", "⟦720p⟧ or ⟦576i⟧"], ["5p", "1080px2", "10i"]),

@@ -176,7 +176,7 @@ def test_symbols_keep_their_brackets_and_spaces(line: str, expected: str) -> Non
 
 
 def test_nearly_every_invented_symbol_is_protected() -> None:
-    """The others are words of letters and digits, such as `5A`, or ambiguous."""
+    """The others are words of letters and digits, such as `5A`, or ambiguous, such as `8)`."""
     rng = random.Random(1)
     symbols = [invented_symbols.symbol(("en", "de"), rng) for _ in range(1000)]
     lines = [f"one {symbol} two" for symbol in symbols]
@@ -184,7 +184,7 @@ def test_nearly_every_invented_symbol_is_protected() -> None:
     translator.aligns = False
     found = BySentence(translator, "en", "de").translate(lines, OPTIONS, Reading(warn=False, quiet=True))
     lost = [symbol for symbol, each in zip(symbols, found, strict=True) if symbol not in each.text]
-    assert len(lost) <= 15, lost
+    assert len(lost) <= 25, lost
 
 
 @pytest.mark.parametrize("text", FREE)

@@ -7,12 +7,18 @@ from mtcli.text.rule import Rule, Start
 
 _CURRENCY = "$€£¥₹₽₩₫₴₺₪฿₦₱₲₡¢₿₸"
 _CURRENCY_CODE = "USD|EUR|GBP|CHF|JPY|CAD|AUD|CNY|INR|BRL|MXN|SEK|NOK|DKK|PLN|CZK|RUB|KRW|TRY|ZAR"
+# Not the decade `80s`, nor words after a year: `2010 s` in Czech, `2010 min` in Swedish.
 _UNITS = (
-    r"km/h|m/s²?|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d\d0)s|min|h|[kMGT]?Hz|[kMG]Wh|[kMGm]?W|"
-    "[km]?V|mAh|mA|"
-    "[kM]J|kcal|cal|[hkM]?Pa|m?bar|°[CF]?|px|pt|em|rem|dpi|ppi|[kKMGTkmgt]i?[Bb](?:/s)?|[kMG]bit(?:/s)?|[kMG]?bps|fps|rpm|dB|mph|"
-    rf"ft|lbs?|oz|yd|mi|ha|kr|zł|Kč|[%‰{_CURRENCY}]|{_CURRENCY_CODE}"
+    r"km/h|m/s²?|[kcmd]?m[²³]|[kcdmµμn]?m|[kmµμ]?g|t|[mcdh]?l|L|[mnµμ]s|(?<!\d0)(?<!\d\d\d\d )s|(?<!\d\d\d\d )min|h|"
+    r"[kMGT]?Hz|[kMG]Wh|[kMGm]?W|[km]?V|mAh|mA|[kM]J|kcal|[hkM]?Pa|m?bar|°[CF]?|px|pt|dpi|ppi|"
+    r"[kKMGTkmgt]i?[Bb](?:/s)?|[kMG]bit(?:/s)?|[kMG]?bps|fps|rpm|dB|mph|ft|lbs?|oz|yd|kr|zł|Kč|"
+    rf"[%‰{_CURRENCY}]|{_CURRENCY_CODE}"
 )
+# After a space, these are words elsewhere: "in" in Portuguese, "my" in Spanish, "must" in Catalan.
+_UNITS_WITHOUT_SPACE = "r?em|mi|cal"
+# "Has" in Spanish and Italian, and directly after a number an ordinal in Guarani.
+_UNITS_AFTER_FIXED_SPACE = "ha"
+_UNIT = rf"[ \u00a0\u202f]?(?:{_UNITS})|{_UNITS_WITHOUT_SPACE}|[\u00a0\u202f]{_UNITS_AFTER_FIXED_SPACE}"
 _SPACED = r"[1-9]\d{0,2}(?: \d{3}(?!\d)){1,6}+(?:[.,]\d++)?"
 # At most 20 groups of digits: without a limit, the search takes quadratic time in `1'1'1'1`.
 _GROUPS = rf"(?:{_SPACED}|\d++(?:[.,'’\u00a0\u202f]\d++){{0,20}}+)"
@@ -58,8 +64,8 @@ NUMBER_RULES: Final = (
     ),
     # `EUR 20`, with a space: `EUR20` is a code.
     _measure("amount after a code", rf"(?<!\w)(?:{_CURRENCY_CODE})[ \u00a0\u202f]{_GROUPS}", _LETTER),
-    # `3.5 km`, `-5 °C`, `20-30%`, `1920x1080 px`, `5 €`; not `5 m(...)`, which is a function.
-    _measure("number with a unit", rf"{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w(])", _SIGN_OR_DIGIT),
+    # `3.5 km`, `-5 °C`, `20-30%`, `1920x1080 px`, `5 €`; not `5 m(...)`, which is a function, nor the French `5 l'été`.
+    _measure("number with a unit", rf"{_NUMBER}(?:{_UNIT})(?![\w(])(?!['’]\w)", _SIGN_OR_DIGIT),
     # `$5`, `-€ 20`, `£1,000.50`.
     _measure("amount after a sign", rf"{_SIGN}[{_CURRENCY}][ \u00a0\u202f]?[−-]?{_GROUPS}", (Start.SIGN,)),
     # ---- what machines are called by ----

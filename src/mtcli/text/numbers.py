@@ -32,6 +32,7 @@ _DIGIT_GROUPS = re.compile(r"\d+")
 GROUP = 3
 """Digits of a group."""
 _BETWEEN = re.compile("[/–−-]")
+_RELEASE = re.compile("alpha|beta|rc|dev|post|pre")
 _DIGITS = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
 _ROMAN = re.compile(r"\b[IVXLCDM]+\b")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
@@ -55,7 +56,7 @@ def is_alike(figure: str, *, decimals: bool) -> bool:
     unsigned = figure.lstrip("+-−")
     if unsigned.isdigit():
         return len(unsigned) >= MIN_DIGITS or unsigned != figure
-    if decimals or ":" in figure:
+    if decimals or ":" in figure or _RELEASE.search(figure):
         return True
     parts = _BETWEEN.split(unsigned)
     return _ADDRESS.fullmatch(unsigned) is not None or not any(map(_LOCALIZED.fullmatch, parts))

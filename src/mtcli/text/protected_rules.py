@@ -41,7 +41,14 @@ _ROLE = r"(?:(?<![\w:`]):[A-Za-z][\w+-]{0,60}(?::[A-Za-z][\w+-]{0,60})?:)?"
 """The role of code in reStructuredText, such as `:py:func:`."""
 
 _BBCODE_NAMES = "b|i|u|s|url|img|quote|code|color|size|font|center|list|spoiler|email|table|tr|td|li"
-BBCODE: Final = rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
+# A tag of one letter before a letter in lower case needs its end: `colo[u]r` and `[i]n` have none.
+_LETTER_IN_BRACKETS = "|".join(
+    rf"\[(?i:{letter})\](?=[^\W\d_A-Z])(?![^\n]{{0,300}}?\[/(?i:{letter})\])" for letter in "bius"
+)
+BBCODE: Final = (
+    rf"(?!{_LETTER_IN_BRACKETS})"
+    rf"\[(?:/(?i:{_BBCODE_NAMES})|(?i:{_BBCODE_NAMES})(?:=[^\[\]\n]{{0,300}})?|\*)\]"
+)
 """Pattern of a tag of BBCode."""
 
 # Scripts in which no space ends an address. Their characters are part of one only after `/`, `=` and `_`.
@@ -137,7 +144,7 @@ RULES: Final = (
     # ---- conversions after a sign of percent ----
     # `%(name)s` of Python.
     Rule("conversion with a name", r"%\([^()\s]+\)[-+#0]*+\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"),
-    # `%USER%` of Windows, `%count%` of Symfony, not in `%ld%%` and `%dx%d`. First, as the next rule takes `%c`.
+    # `%USER%` of Windows, `%count%` of Symfony; not in `%ld%%` and `%dx%d`. Before the next rule, which takes `%c`.
     Rule("name between percent", r"(?<!\d)(?<!\d[ \u00a0\u202f])%[A-Za-z_]\w{1,60}%(?![\w%])"),
     # `%s`, `%1$s`, `%-5.2f`, `%.*s`, `%@` of C, Java, PHP and Apple; not the space as a flag, which is in `5 % of`.
     Rule("conversion", _not_of_a_percentage(_CONVERSION)),
@@ -196,8 +203,12 @@ RULES: Final = (
     Rule("placeholder token", "[\U0010ff00-\U0010ff09]"),
     # `main()`.
     Rule("function", r"(?<![\w$%])[A-Za-z]\w{0,60}\(\)", _LETTER),
-    # `foo_bar`: words of no language have underscores inside.
-    Rule("identifier", r"(?<!\w)[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)", _LETTER),
+    # `foo_bar`: words have no underscores inside, except German ones for all genders: `Lehrer_innen`.
+    Rule(
+        "identifier",
+        r"(?<!\w)(?![A-Z][a-z]+_in(?:nen)?(?!\w))[A-Za-z][A-Za-z0-9]{0,60}(?:_[A-Za-z0-9]{1,60}){1,10}(?!\w)",
+        _LETTER,
+    ),
     # `report.pdf`, `src/a.py`, `page.aspx?ID=5`, `github.com`, `example.com/a/b`, and other short hosts before a path:
     # `co.de/x`. One rule, because both begin with the same names: `foo.html.com` is a host.
     Rule(

@@ -37,8 +37,12 @@ SYMBOL_RULES: Final = (
     Rule("key", "[0-9#*]\ufe0f?\u20e3", (Start.DIGIT, Start.SIGN)),
     # `😀`, `👍🏽`, and several that are joined to one: `👨‍👩‍👧`.
     Rule("emoji", rf"{_PICTURE}[{_MODIFIERS}]*(?:\u200d{_PICTURE}[{_MODIFIERS}]*)*"),
-    # Signs that are emoji only with the selector of this form: `‼️`, `↔️`.
-    Rule("sign as an emoji", "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f"),
+    # Signs that are emoji only with the selector of this form: `‼️`, `↔️`, and `ℹ️`, which is a letter for `re`.
+    Rule(
+        "sign as an emoji",
+        "[\u203c\u2049\u2139\u2194-\u21aa\u231a\u231b\u23e9-\u23fa]\ufe0f",
+        (Start.LETTER, Start.SIGN),
+    ),
     # ---- smileys ----
     # `:-)`, `;P`, `:'(`, `>:-(`. Before it is no word: `note:(a)`; nor after it, if it ends with a letter: `:Dog`.
     Rule("smiley", rf"{_BEFORE}[>}}]?[:;=]'?[-^o~]?(?:[)(|/\\*\]\[>D]++|[PpOo3xXsS]{{1,4}}+)(?!\w)"),
@@ -46,8 +50,8 @@ SYMBOL_RULES: Final = (
     Rule("smiley before a word", r"(?<!\S)[:;=](?:-[)(\]\[]++|[)\]]++)(?=\w)"),
     # `two:)`, `two:-D`.
     Rule("smiley after a word", r"(?<=\w)[:;](?:[-^']?[)(]++|-[D|/\\*\]PpO]|D++)(?!\w)"),
-    # `(-:`, alone between spaces.
-    Rule("smiley from the right", r"(?<!\S)[()\]\[]+[-^o']?[:;=](?!\S)"),
+    # `(-:`, `(:`, alone between spaces; not `]:` and `(=`, which begin or end what is in brackets.
+    Rule("smiley from the right", r"(?<!\S)(?:[()\]\[]+[-^o'][:;=]|[()]+[:;])(?!\S)"),
     # `<3`, `</3`; not in `5<3`.
     Rule("heart", r"(?<![\w<])</?3++(?!\w)"),
     # `(^_^)`, `(T_T)`.
@@ -68,13 +72,15 @@ SYMBOL_RULES: Final = (
     Rule("bear", r"ʕ[^\s\w]{0,3}[^\s][^\s\w]{0,3}ʔ", (Start.LETTER,)),
     # `①`, `⓿`, which are letters for `re`.
     Rule("number in a circle", r"[\u2460-\u249b\u24ea-\u24ff\u2776-\u2793]\ufe0f?", (Start.LETTER,)),
-    # `8-)`, `8)`, `8D`, `8-3`.
-    Rule("smiley with 8", r"8[-^o]?(?:[)(|\]*>]++|[DPpO]++)(?!\w)|8[-^o]3++(?!\w)", (Start.DIGIT,)),
+    # `8-)`, `8D`; not `(page 8)`, nor the score `8-3`.
+    Rule("smiley with 8", r"8(?:[-^o][)(|\]*>]++|[-^o]?[DPpO]++)(?!\w)", (Start.DIGIT,)),
     # ---- other signs ----
     # A word of signs and single letters, such as `¯\_(ツ)_/¯`, `***` and `____`. Two of its signs are no punctuation.
+    # Not `+k+`: in Huichol, `+` is a vowel.
     Rule(
         "word of signs",
         r"(?<!\S)(?![\"'“„«»\[{]|</?[A-Za-z\d]+/?>|\((?:[^\s)]*+|\S{0,22}\)[.,;:!?…]*+)(?!\S))"
+        r"(?![¡¿(-]?(?:\+*[^\W\d_])+\+*[).,;:!?…]*(?!\S))"
         rf"(?=\S{{0,23}}[{_STRONG}])(?=\S{{0,23}}?[{_STRONG}/]\S{{0,22}}?[{_STRONG}/])"
         r"(?:[^\w\s]|_|[^\W_](?![^\W_])){2,24}(?<![.,;:!?…])(?=[.,;:!?…]*(?!\S))",
     ),
