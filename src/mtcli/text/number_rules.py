@@ -16,7 +16,7 @@ _UNITS = (
 )
 # After a space, these are words elsewhere: "in" in Portuguese, "my" in Spanish, "must" in Catalan.
 _UNITS_WITHOUT_SPACE = "r?em|mi|cal"
-# "Has" in Spanish and Italian, and directly after a number an ordinal in Guarani.
+# "Has" in Spanish and Italian, "and" in Guarani, which also writes ordinal numbers as `30ha`.
 _UNITS_AFTER_FIXED_SPACE = "ha"
 _UNIT = rf"[ \u00a0\u202f]?(?:{_UNITS})|{_UNITS_WITHOUT_SPACE}|[\u00a0\u202f]{_UNITS_AFTER_FIXED_SPACE}"
 _SPACED = r"[1-9]\d{0,2}(?: \d{3}(?!\d)){1,6}+(?:[.,]\d++)?"
