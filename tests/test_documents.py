@@ -132,7 +132,8 @@ def test_abbreviations_and_ordinals_end_no_sentence(text: str, language: str) ->
     assert split_sentences(text, language) == [text]
 
 
-def test_a_year_and_an_abbreviation_of_time_end_a_sentence() -> None:
+def test_a_year_a_unit_and_an_abbreviation_of_time_end_a_sentence() -> None:
+    assert split_sentences("It is 5 mm. Then go.", "en") == ["It is 5 mm. ", "Then go."]
     assert split_sentences("Das war 1990. Dann kam er.", "de") == ["Das war 1990. ", "Dann kam er."]
     assert split_sentences("He came at 5 p.m. She left.", "en") == ["He came at 5 p.m. ", "She left."]
 

@@ -9,6 +9,7 @@ from mtcli.documents.markup.inline import Inline, Tag, merged, text_of, text_wit
 from mtcli.text import languages
 from mtcli.text.list_marks import LIST_ON_ONE_LINE
 from mtcli.text.placeholders import find_protected
+from mtcli.text.recasing import NOUNS_WITH_CAPITALS
 from mtcli.text.writing_systems import UNSPACED
 from mtcli.translate.windows import MAX_LINE_TOKENS
 
@@ -66,7 +67,7 @@ _INITIALS = re.compile(r"(?<!\w)(?:\w\.[ -]?)*[^\W\d_]\.\s*\Z")
 """Initials of names and abbreviations of single letters at the end of a text: `J.-C. `, `M. `, `p.m. `."""
 
 _TITLE = re.compile(
-    r"(?<!\w)(?:Dr|Dra|Prof|Sr|Sra|Srta|Sta|Sto|Dña|Exmo|Exma|Fam|Mme|Mlle|Mw|Dhr|MM|págs?|pp|nr|núm|approx)\.\s*\Z",
+    r"(?<!\w)(?:Dr|Dra|Prof|Sr|Sra|Srta|Sta|Sto|Dña|Exmo|Exma|Fam|Mme|Mlle|Mw|Dhr|págs?|pp|nr|núm|approx)\.\s*\Z",
     re.IGNORECASE,
 )
 """Abbreviations at the end of a text that stand before a name or a number, also where sentencex does not know them."""
@@ -85,9 +86,6 @@ _SPEAKER = re.compile(rf"\s*(?:[-–—]\s*)?[{_UPPER}][{_UPPER}.' -]{{1,30}}:\s
 
 _CAPTION = re.compile(rf"\s*(?:[-–—]\s*)?(?:\[([^\[\]\n]{{2,60}})\]|\(([^()\n]{{2,60}})\)):?\s+(?=([{_UPPER}¿¡])?\S)")
 """A text in brackets before a sentence, such as a sound in subtitles: `[music] Hello.`, `(LAUGHS) Hello.`"""
-
-_WITH_CAPITAL_NOUNS = frozenset(("de", "lb"))
-"""Languages in which a word with a capital need not begin a sentence: `(alte) Häuser`."""
 
 _LONGEST_LABEL = 100
 """Characters of the longest label with the spaces around it."""
@@ -213,7 +211,8 @@ def _length_of_label(text: str, language: str) -> int:
     if caption is None:
         return 0
     words = caption[1] or caption[2]
-    is_before_capital = caption[3] is not None and languages.base(language) not in _WITH_CAPITAL_NOUNS
+    # A word with a capital begins a sentence, but not where nouns have one: `(alte) Häuser`.
+    is_before_capital = caption[3] is not None and languages.base(language) not in NOUNS_WITH_CAPITALS
     is_label = words.isupper() or (words[0].islower() and is_before_capital)
     return caption.end() if is_label else 0
 

@@ -225,7 +225,7 @@ RULES: Final = (
     ),
     *NUMBER_RULES,
 )
-"""All rules. Where several match, the first one wins; the search goes on after what it matched."""
+"""All rules. Where several match, the first one wins; the search continues behind what it matched."""
 
 
 def joined(rules: Iterable[Rule]) -> str:
